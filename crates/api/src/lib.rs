@@ -1,0 +1,1 @@
+//! Kubernetes types that Veneer reads and writes.

@@ -1,0 +1,1 @@
+//! What would be scheduled, launched and consolidated, at what price, and why.

@@ -1,0 +1,2 @@
+//! The veneer command.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Starts the real parts that the tests run against.
