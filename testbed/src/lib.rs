@@ -1,1 +1,29 @@
-//! Starts the real parts that the tests run against.
+//! Starts the real parts that the tests run against: etcd, the Kubernetes control plane, kwok, and Karpenter
+//! with its KWOK provider.
+//!
+//! ```no_run
+//! let cluster = veneer_testbed::Cluster::start(veneer_testbed::Options::nodes())?;
+//! std::process::Command::new("kubectl").args(["get", "nodes"]).envs(cluster.env()).status()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Invariants:
+//! - A [`Cluster`] is ready when `start` returns: every part has answered on its own readiness endpoint.
+//! - No part outlives its cluster, nor the process that started it, however that process ends.
+//! - Clusters share nothing: folder, ports, certificates and tokens are their own.
+//! - Nothing here builds a part. A missing one is an error that names the command to run.
+
+mod certs;
+mod cluster;
+mod error;
+mod folder;
+mod http;
+mod launch;
+mod part;
+mod ports;
+mod process;
+
+pub use certs::KUBECONFIG_MARK;
+pub use cluster::{Cluster, Options};
+pub use error::Error;
+pub use part::{Part, karpenter_crds};

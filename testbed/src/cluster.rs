@@ -1,0 +1,343 @@
+//! A running cluster: the parts in order, their restarts, and the answers a test needs to reach them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::certs::Identity;
+use crate::error::LogTail;
+use crate::folder::Folder;
+use crate::http::Http;
+use crate::launch::{self, Site};
+use crate::ports::Ports;
+use crate::process::Process;
+use crate::{Error, Part, part};
+
+/// How often a condition is looked at while it is waited for.
+const POLL: Duration = Duration::from_millis(20);
+/// How many blocks of ports a part may find taken before that is an error.
+const PORT_RETRIES: usize = 5;
+
+/// Which parts a cluster has, and how long each may take to become ready.
+#[derive(Clone, Debug)]
+pub struct Options {
+    parts: BTreeSet<Part>,
+    ready_within: Duration,
+    stop: Arc<AtomicBool>,
+}
+
+impl Options {
+    /// etcd and the API server alone: enough for anything that only stores and watches objects.
+    pub fn api_server() -> Self {
+        Options {
+            parts: BTreeSet::from([Part::Etcd, Part::ApiServer]),
+            ready_within: Duration::from_secs(60),
+            stop: Arc::default(),
+        }
+    }
+
+    /// Adds the scheduler, the controller manager and kwok: Nodes turn Ready, Pods get bound and run.
+    pub fn nodes() -> Self {
+        Self::api_server()
+            .with(Part::Scheduler)
+            .with(Part::ControllerManager)
+            .with(Part::Kwok)
+    }
+
+    /// Adds Karpenter with its KWOK provider: pending Pods get NodeClaims and Nodes.
+    pub fn karpenter() -> Self {
+        Self::nodes().with(Part::Karpenter)
+    }
+
+    /// Adds one part.
+    #[must_use]
+    pub fn with(mut self, part: Part) -> Self {
+        self.parts.insert(part);
+        self
+    }
+
+    /// How long each part may take to become ready; a minute unless said otherwise.
+    #[must_use]
+    pub fn ready_within(mut self, limit: Duration) -> Self {
+        self.ready_within = limit;
+        self
+    }
+
+    /// Calls the start off, with [`Error::Stopped`], as soon as the flag is true.
+    #[must_use]
+    pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
+        self.stop = flag;
+        self
+    }
+}
+
+/// A running cluster. Dropping it ends every part and removes its folder.
+#[derive(Debug)]
+pub struct Cluster {
+    // Fields drop in this order: the parts end before their folder and their ports are given up.
+    running: BTreeMap<Part, Process>,
+    ports: BTreeMap<Part, Arc<Ports>>,
+    http: Http,
+    identity: Identity,
+    folder: Folder,
+    options: Options,
+}
+
+impl Cluster {
+    /// Starts the parts and waits until each is ready.
+    pub fn start(options: Options) -> Result<Self, Error> {
+        Self::start_and_tell(options, |_, _| {})
+    }
+
+    /// Like [`start`](Self::start), and calls `ready` for each part with the time it took.
+    pub fn start_and_tell(options: Options, ready: impl FnMut(Part, Duration)) -> Result<Self, Error> {
+        Self::start_on(Ports::claim()?, options, ready)
+    }
+
+    fn start_on(
+        ports: Ports,
+        options: Options,
+        mut ready: impl FnMut(Part, Duration),
+    ) -> Result<Self, Error> {
+        for part in &options.parts {
+            part.binary()?;
+        }
+        let folder = Folder::create()?;
+        let identity = Identity::create(&folder)?;
+        let http = Http::new(&identity.ca_pem, &identity.admin_token)?;
+        let ports = Arc::new(ports);
+        let ports = options
+            .parts
+            .iter()
+            .map(|part| (*part, Arc::clone(&ports)))
+            .collect();
+        let mut cluster = Cluster {
+            running: BTreeMap::new(),
+            ports,
+            http,
+            identity,
+            folder,
+            options,
+        };
+
+        let parts = cluster.options.parts.clone();
+        let (store, clients): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| *part <= Part::ApiServer);
+        for part in store {
+            let began = Instant::now();
+            cluster.launch(part)?;
+            cluster.wait_until_ready(part, PORT_RETRIES)?;
+            ready(part, began.elapsed());
+        }
+        if clients.contains(&Part::Karpenter) {
+            cluster.install_crds(&part::karpenter_crds()?)?;
+        }
+        // These do not wait for one another, so they start together.
+        let began = Instant::now();
+        for part in &clients {
+            cluster.launch(*part)?;
+        }
+        for part in clients {
+            cluster.wait_until_ready(part, PORT_RETRIES)?;
+            ready(part, began.elapsed());
+        }
+        Ok(cluster)
+    }
+
+    /// The path of a kubeconfig with all rights, valid while the cluster runs.
+    pub fn kubeconfig_path(&self) -> PathBuf {
+        self.folder.join("kubeconfig")
+    }
+
+    /// The environment for a program that shall talk to this cluster.
+    pub fn env(&self) -> [(&'static str, PathBuf); 1] {
+        [("KUBECONFIG", self.kubeconfig_path())]
+    }
+
+    /// The address of the API server.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port(Part::ApiServer))
+    }
+
+    /// The folder with the data, the certificates and one `<part>.log` per part.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Everything a part has written so far, over all its starts; empty for a part that never ran.
+    pub fn log_of(&self, part: Part) -> String {
+        std::fs::read(self.log_path(part))
+            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+            .unwrap_or_default()
+    }
+
+    /// The process ids of the parts that were started and not stopped.
+    pub fn process_ids(&self) -> BTreeMap<Part, u32> {
+        self.running
+            .iter()
+            .map(|(part, process)| (*part, process.id()))
+            .collect()
+    }
+
+    /// Kills a part, as a crash would. Does nothing to a part that is stopped already.
+    pub fn stop_part(&mut self, part: Part) {
+        self.running.remove(&part);
+    }
+
+    /// Starts a stopped part again, on its ports and data, and waits until it is ready.
+    pub fn start_part(&mut self, part: Part) -> Result<(), Error> {
+        if !self.options.parts.contains(&part) {
+            return Err(Error::NotInCluster(part));
+        }
+        self.stop_part(part);
+        self.launch(part)?;
+        self.wait_until_ready(part, 0)
+    }
+
+    /// An error for the first part that has ended by itself, if any has.
+    pub fn check(&mut self) -> Result<(), Error> {
+        for (part, process) in &mut self.running {
+            if let Some(status) = process.ended()? {
+                return Err(Error::Ended {
+                    part: *part,
+                    status,
+                    log: LogTail::of(&process.log()),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Creates CustomResourceDefinitions, one per text, and waits until the API server serves them.
+    pub fn install_crds(&self, texts: &[impl AsRef<str>]) -> Result<(), Error> {
+        let collection = format!(
+            "{}/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+            self.url()
+        );
+        let mut names = Vec::new();
+        for text in texts {
+            let (status, answer) =
+                self.http
+                    .post_yaml(&collection, text.as_ref())
+                    .map_err(|error| Error::Refused {
+                        what: format!("POST {collection}"),
+                        answer: error.to_string(),
+                    })?;
+            let object: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+            match object
+                .pointer("/metadata/name")
+                .and_then(serde_json::Value::as_str)
+            {
+                Some(name) if status == 201 => names.push(name.to_owned()),
+                _ => {
+                    return Err(Error::Refused {
+                        what: "a CustomResourceDefinition".to_owned(),
+                        answer,
+                    });
+                }
+            }
+        }
+        let deadline = Instant::now() + self.options.ready_within;
+        for name in names {
+            while !self.is_established(&format!("{collection}/{name}")) {
+                if Instant::now() > deadline {
+                    return Err(Error::Refused {
+                        what: format!("to serve CustomResourceDefinition {name}"),
+                        answer: format!("not Established after {:?}", self.options.ready_within),
+                    });
+                }
+                thread::sleep(POLL);
+            }
+        }
+        Ok(())
+    }
+
+    fn is_established(&self, url: &str) -> bool {
+        let Ok((200, answer)) = self.http.get(url) else {
+            return false;
+        };
+        let object: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
+        let conditions = object
+            .pointer("/status/conditions")
+            .and_then(serde_json::Value::as_array);
+        conditions.is_some_and(|all| {
+            all.iter()
+                .any(|one| one["type"] == "Established" && one["status"] == "True")
+        })
+    }
+
+    fn launch(&mut self, part: Part) -> Result<(), Error> {
+        let Some(ports) = self.ports.get(&part) else {
+            return Err(Error::NotInCluster(part));
+        };
+        let site = Site {
+            folder: &self.folder,
+            identity: &self.identity,
+            etcd: self.port(Part::Etcd),
+        };
+        let invocation = launch::invocation(part, ports, &site)?;
+        if part == Part::ApiServer {
+            self.folder
+                .write("kubeconfig", self.identity.kubeconfig(self.port(part)))?;
+        }
+        let process = Process::start(part, &invocation, &self.log_path(part))?;
+        self.running.insert(part, process);
+        Ok(())
+    }
+
+    fn wait_until_ready(&mut self, part: Part, mut port_retries: usize) -> Result<(), Error> {
+        let deadline = Instant::now() + self.options.ready_within;
+        loop {
+            let urls = launch::readiness(part, self.port(part));
+            let Some(process) = self.running.get_mut(&part) else {
+                return Err(Error::NotInCluster(part));
+            };
+            if let Some(status) = process.ended()? {
+                let log = process.log();
+                if port_retries > 0 && log.contains("address already in use") {
+                    port_retries -= 1;
+                    self.ports.insert(part, Arc::new(Ports::claim()?));
+                    self.launch(part)?;
+                    continue;
+                }
+                return Err(Error::Ended {
+                    part,
+                    status,
+                    log: LogTail::of(&log),
+                });
+            }
+            let not_yet = urls.iter().find_map(|url| match self.http.get(url) {
+                Ok((200, _)) => None,
+                Ok((status, body)) => Some(format!("GET {url} answered {status}: {body}")),
+                Err(error) => Some(format!("GET {url}: {error}")),
+            });
+            let Some(answer) = not_yet else { return Ok(()) };
+            if self.options.stop.load(Ordering::Relaxed) {
+                return Err(Error::Stopped(part));
+            }
+            if Instant::now() > deadline {
+                let log = LogTail::of(&process.log());
+                return Err(Error::NotReady {
+                    part,
+                    within: self.options.ready_within,
+                    answer,
+                    log,
+                });
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    fn port(&self, part: Part) -> u16 {
+        self.ports
+            .get(&part)
+            .map(|ports| launch::port(part, ports))
+            .unwrap_or_default()
+    }
+
+    fn log_path(&self, part: Part) -> PathBuf {
+        self.folder.join(format!("{part}.log"))
+    }
+}

@@ -1,0 +1,162 @@
+//! The command line of each part and the address at which it says that it is ready.
+
+use crate::certs::Identity;
+use crate::folder::Folder;
+use crate::ports::Ports;
+use crate::process::Invocation;
+use crate::{Error, Part, part};
+
+/// The life of Nodes and Pods that kwok plays.
+const KWOK_CONFIG: &str = include_str!("kwok.yaml");
+
+/// What a command line is made of.
+pub(crate) struct Site<'a> {
+    pub(crate) folder: &'a Folder,
+    pub(crate) identity: &'a Identity,
+    /// etcd's port, for its client the API server.
+    pub(crate) etcd: u16,
+}
+
+/// Where each part listens within a block of ports.
+pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
+    ports.at(match part {
+        Part::Etcd => 0,
+        Part::ApiServer => 2,
+        Part::Scheduler => 3,
+        Part::ControllerManager => 4,
+        Part::Kwok => 5,
+        Part::Karpenter => 6,
+    })
+}
+
+/// The second port of the parts that need two: etcd's peers and Karpenter's metrics.
+fn second_port(part: Part, ports: &Ports) -> u16 {
+    match part {
+        Part::Etcd => ports.at(1),
+        _ => ports.at(7),
+    }
+}
+
+/// The addresses that all answer 200 once the part is ready.
+pub(crate) fn readiness(part: Part, port: u16) -> Vec<String> {
+    let (scheme, paths): (_, &[_]) = match part {
+        Part::Etcd | Part::Kwok | Part::Karpenter => ("http", &["/readyz"]),
+        // The namespace comes from a controller that readyz does not wait for, and Pods cannot do without it.
+        Part::ApiServer => ("https", &["/readyz", "/api/v1/namespaces/default"]),
+        Part::Scheduler => ("https", &["/readyz"]),
+        Part::ControllerManager => ("https", &["/healthz"]),
+    };
+    paths
+        .iter()
+        .map(|path| format!("{scheme}://127.0.0.1:{port}{path}"))
+        .collect()
+}
+
+/// The command that runs `part` on `ports`.
+pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<Invocation, Error> {
+    let port = port(part, ports);
+    let second_port = second_port(part, ports);
+    let folder = site.folder;
+    let kubeconfig = folder.join("kubeconfig").display().to_string();
+    let serving = || {
+        vec![
+            "--bind-address=127.0.0.1".to_owned(),
+            format!("--secure-port={port}"),
+            format!("--tls-cert-file={}", site.identity.serving_cert.display()),
+            format!("--tls-private-key-file={}", site.identity.serving_key.display()),
+        ]
+    };
+    let mut env = vec![
+        // Programs look for settings of the user in the home folder; these parts must not find any.
+        ("HOME", folder.path().display().to_string()),
+        ("KUBECONFIG", kubeconfig.clone()),
+    ];
+    let args = match part {
+        Part::Etcd => vec![
+            "--name=testbed".to_owned(),
+            format!("--data-dir={}", folder.join("etcd").display()),
+            format!("--listen-client-urls=http://127.0.0.1:{port}"),
+            format!("--advertise-client-urls=http://127.0.0.1:{port}"),
+            format!("--listen-peer-urls=http://127.0.0.1:{second_port}"),
+            format!("--initial-advertise-peer-urls=http://127.0.0.1:{second_port}"),
+            format!("--initial-cluster=testbed=http://127.0.0.1:{second_port}"),
+            // The data goes away with the cluster; surviving a power cut is worth nothing here.
+            "--unsafe-no-fsync".to_owned(),
+        ],
+        Part::ApiServer => {
+            let identity = site.identity;
+            let mut args = serving();
+            args.extend([
+                format!("--etcd-servers=http://127.0.0.1:{}", site.etcd),
+                format!("--cert-dir={}", folder.join("apiserver").display()),
+                format!("--token-auth-file={}", identity.tokens.display()),
+                format!(
+                    "--service-account-key-file={}",
+                    identity.service_account_public.display()
+                ),
+                format!(
+                    "--service-account-signing-key-file={}",
+                    identity.service_account_key.display()
+                ),
+                format!("--service-account-issuer=https://127.0.0.1:{port}"),
+                "--authorization-mode=RBAC".to_owned(),
+                "--service-cluster-ip-range=10.96.0.0/16".to_owned(),
+                // Pods need no service account, hence no controller that makes them.
+                "--disable-admission-plugins=ServiceAccount".to_owned(),
+                // Without these it looks for a default route, and publishes an address that Pods could reach.
+                "--advertise-address=127.0.0.1".to_owned(),
+                "--endpoint-reconciler-type=none".to_owned(),
+            ]);
+            args
+        }
+        Part::Scheduler | Part::ControllerManager => {
+            let mut args = serving();
+            args.extend([
+                format!("--kubeconfig={kubeconfig}"),
+                format!("--authentication-kubeconfig={kubeconfig}"),
+                format!("--authorization-kubeconfig={kubeconfig}"),
+                "--leader-elect=false".to_owned(),
+            ]);
+            if part == Part::ControllerManager {
+                args.extend([
+                    format!(
+                        "--service-account-private-key-file={}",
+                        site.identity.service_account_key.display()
+                    ),
+                    format!("--root-ca-file={}", site.identity.ca.display()),
+                ]);
+            }
+            args
+        }
+        Part::Kwok => {
+            let config = folder.write("kwok.yaml", KWOK_CONFIG)?;
+            vec![
+                format!("--config={}", config.display()),
+                format!("--kubeconfig={kubeconfig}"),
+                format!("--server-address=127.0.0.1:{port}"),
+                "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
+                // The leases are the heartbeat that the controller manager watches.
+                "--node-lease-duration-seconds=40".to_owned(),
+            ]
+        }
+        Part::Karpenter => {
+            env.extend([
+                ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
+                ("DISABLE_LEADER_ELECTION", "true".to_owned()),
+                ("FEATURE_GATES", "NodeOverlay=true".to_owned()),
+                (
+                    "INSTANCE_TYPES_FILE_PATH",
+                    part::karpenter_instance_types()?.display().to_string(),
+                ),
+                ("HEALTH_PROBE_PORT", port.to_string()),
+                ("METRICS_PORT", second_port.to_string()),
+            ]);
+            Vec::new()
+        }
+    };
+    Ok(Invocation {
+        binary: part.binary()?,
+        args,
+        env,
+    })
+}

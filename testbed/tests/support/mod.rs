@@ -1,0 +1,59 @@
+//! What the tests of the testbed share. Each test file compiles its own copy and uses a part of it.
+#![allow(dead_code)]
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use veneer_testbed::Cluster;
+
+/// A client from the kubeconfig that the cluster wrote.
+pub(crate) async fn client(cluster: &Cluster) -> Client {
+    client_from(&cluster.kubeconfig_path()).await
+}
+
+/// A client from a kubeconfig file.
+pub(crate) async fn client_from(path: &Path) -> Client {
+    let kubeconfig = Kubeconfig::read_from(path).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+        .await
+        .unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Waits until `look` finds something, and fails with `what` after a minute.
+pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// Sends a signal to one process.
+pub(crate) fn signal(name: &str, pid: u32) {
+    assert!(
+        Command::new("kill")
+            .args(["-s", name, &pid.to_string()])
+            .status()
+            .unwrap()
+            .success()
+    );
+}
+
+/// Whether a process exists that still runs (a zombie has ended).
+pub(crate) fn runs(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| {
+        !stat
+            .rsplit(')')
+            .next()
+            .unwrap_or_default()
+            .trim_start()
+            .starts_with('Z')
+    })
+}
