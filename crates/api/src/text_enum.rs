@@ -1,0 +1,101 @@
+//! Enumerations that are text on the wire and stay readable when a newer release adds a value.
+//!
+//! Watches read whole lists: one object with a value that this release does not know must not hide all the others.
+//! So every such enumeration has the variant `Other`, which keeps the text as it was; the schema lists the known
+//! values only, so that a mistyped value is still refused by the API server.
+
+/// Defines an enumeration with its text, its schema and the catch-all variant `Other`.
+macro_rules! text_enum {
+    (
+        $(#[$meta:meta])*
+        $name:ident { $( $(#[$variant_meta:meta])* $variant:ident = $text:literal ),+ $(,)? }
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
+        pub enum $name {
+            $(
+                $(#[$variant_meta])*
+                #[serde(rename = $text)]
+                $variant,
+            )+
+            /// A value that this release does not know.
+            #[serde(untagged)]
+            Other(String),
+        }
+
+        impl $name {
+            /// The known values, in the order in which they are documented.
+            pub const KNOWN: &'static [&'static str] = &[$($text),+];
+
+            /// The text of the value as it stands in a manifest.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                match self {
+                    $( Self::$variant => $text, )+
+                    Self::Other(text) => text,
+                }
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(self.as_str())
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(text: &str) -> Self {
+                match text {
+                    $( $text => Self::$variant, )+
+                    other => Self::Other(other.to_owned()),
+                }
+            }
+        }
+
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({ "type": "string", "enum": Self::KNOWN })
+            }
+        }
+    };
+}
+
+pub(crate) use text_enum;
+
+#[cfg(test)]
+mod tests {
+    text_enum! {
+        /// Colours.
+        Colour { /// Red.
+            Red = "red", /// Blue.
+            Blue = "Blue" }
+    }
+
+    #[test]
+    fn a_known_value_reads_as_its_variant_and_writes_back_the_same() {
+        let colour: Colour = serde_json::from_str("\"red\"").unwrap();
+        assert_eq!(colour, Colour::Red);
+        assert_eq!(serde_json::to_string(&colour).unwrap(), "\"red\"");
+        assert_eq!(Colour::from("Blue"), Colour::Blue);
+    }
+
+    #[test]
+    fn an_unknown_value_is_kept_as_it_was() {
+        let colour: Colour = serde_json::from_str("\"green\"").unwrap();
+        assert_eq!(colour, Colour::Other("green".into()));
+        assert_eq!(serde_json::to_string(&colour).unwrap(), "\"green\"");
+    }
+
+    #[test]
+    fn a_value_that_is_not_text_is_refused() {
+        assert!(serde_json::from_str::<Colour>("3").is_err());
+    }
+}
