@@ -341,3 +341,40 @@ impl Cluster {
         self.folder.join(format!("{part}.log"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_part_whose_port_is_taken_starts_on_another_one() {
+        // The ports above the one that the system gave are very likely free, and the test does not need them to be.
+        let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let ports = Ports::unchecked(taken.local_addr().unwrap().port());
+        let occupied = launch::port(Part::Etcd, &ports);
+        assert_eq!(occupied, taken.local_addr().unwrap().port());
+
+        let cluster = Cluster::start_on(ports, Options::api_server(), |_, _| {}).unwrap();
+
+        assert_ne!(cluster.port(Part::Etcd), occupied);
+        assert!(cluster.log_of(Part::Etcd).contains("address already in use"));
+    }
+
+    #[test]
+    fn a_part_that_is_not_ready_in_time_is_an_error_with_its_last_answer() {
+        let limit = Duration::from_millis(1);
+        let error = Cluster::start(Options::api_server().ready_within(limit)).unwrap_err();
+        assert!(
+            matches!(error, Error::NotReady { part: Part::Etcd, .. }),
+            "{error}"
+        );
+        assert!(
+            error
+                .to_string()
+                .starts_with("etcd was not ready after 1ms: GET http://127.0.0.1:"),
+            "{error}"
+        );
+    }
+}

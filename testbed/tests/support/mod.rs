@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use veneer_testbed::Cluster;
 
 /// A client from the kubeconfig that the cluster wrote.
@@ -56,4 +58,17 @@ pub(crate) fn runs(pid: u32) -> bool {
             .trim_start()
             .starts_with('Z')
     })
+}
+
+/// An object from its JSON.
+pub(crate) fn object<K: DeserializeOwned>(json: serde_json::Value) -> K {
+    serde_json::from_value(json).unwrap()
+}
+
+/// The status of one of an object's conditions.
+pub(crate) fn condition(object: &impl Serialize, kind: &str) -> Option<String> {
+    let object = serde_json::to_value(object).unwrap();
+    let conditions = object.pointer("/status/conditions")?.as_array()?;
+    let one = conditions.iter().find(|condition| condition["type"] == kind)?;
+    one["status"].as_str().map(str::to_owned)
 }
