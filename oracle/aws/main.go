@@ -1,0 +1,11 @@
+// Command aws asks Karpenter's AWS provider; see the oracle for how cases and answers are written.
+package main
+
+import (
+	"github.com/veneer-io/veneer/oracle/internal/awstypes"
+	"github.com/veneer-io/veneer/oracle/internal/batch"
+)
+
+func main() {
+	batch.Main(map[string]batch.Verb{"instance-types": awstypes.Verb})
+}
