@@ -86,7 +86,10 @@ impl InstanceType {
 pub fn allocatable(capacity: &ResourceList, overhead: &Overhead) -> ResourceList {
     let mut allocatable = capacity.minus(&overhead.total());
     let zero = Quantity::default();
-    for (_, quantity) in capacity.iter().filter(|(name, _)| name.starts_with(HUGEPAGES_PREFIX)) {
+    for (_, quantity) in capacity
+        .iter()
+        .filter(|(name, _)| name.starts_with(HUGEPAGES_PREFIX))
+    {
         let memory = allocatable.get(MEMORY).cloned().unwrap_or_default();
         let left = &memory - quantity;
         allocatable.insert(MEMORY, if left < zero { Quantity::default() } else { left });

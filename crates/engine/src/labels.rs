@@ -35,7 +35,16 @@ pub const RESERVED: &str = "reserved";
 pub const CAPACITY_TYPES: [&str; 3] = [ON_DEMAND, RESERVED, SPOT];
 
 /// Keys that every provider defines.
-const WELL_KNOWN: [&str; 8] = [NODE_POOL, ZONE, REGION, INSTANCE_TYPE, ARCH, OS, CAPACITY_TYPE, WINDOWS_BUILD];
+const WELL_KNOWN: [&str; 8] = [
+    NODE_POOL,
+    ZONE,
+    REGION,
+    INSTANCE_TYPE,
+    ARCH,
+    OS,
+    CAPACITY_TYPE,
+    WINDOWS_BUILD,
+];
 
 /// Keys that Karpenter's KWOK provider adds.
 const WELL_KNOWN_KWOK: [&str; 4] = [
@@ -88,7 +97,11 @@ pub struct LabelRules {
 impl LabelRules {
     fn with(keys: &[&str], domain: Option<&'static str>) -> Self {
         Self {
-            well_known: WELL_KNOWN.iter().chain(keys).map(|key| (*key).to_owned()).collect(),
+            well_known: WELL_KNOWN
+                .iter()
+                .chain(keys)
+                .map(|key| (*key).to_owned())
+                .collect(),
             restricted_domains: std::iter::once("karpenter.sh").chain(domain).collect(),
         }
     }
@@ -138,7 +151,9 @@ impl LabelRules {
         let domain = domain(key);
         key == HOSTNAME
             || self.restricted_domains.iter().any(|restricted| {
-                domain.strip_suffix(restricted).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+                domain
+                    .strip_suffix(restricted)
+                    .is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
             })
     }
 }
@@ -177,7 +192,9 @@ impl LabelSet {
 
     /// The set of `keys`.
     pub fn of<'a>(keys: impl IntoIterator<Item = &'a str>, vocabulary: &mut Vocabulary) -> Self {
-        Self { keys: keys.into_iter().map(|key| vocabulary.intern(key)).collect() }
+        Self {
+            keys: keys.into_iter().map(|key| vocabulary.intern(key)).collect(),
+        }
     }
 
     /// Whether `key` is in the set.
@@ -227,7 +244,11 @@ pub fn check_key(key: &str) -> Result<(), LabelError> {
 
 /// Checks a label value, as Kubernetes does: empty, or like a name.
 pub fn check_value(value: &str) -> Result<(), LabelError> {
-    if value.is_empty() { Ok(()) } else { check_name(value) }
+    if value.is_empty() {
+        Ok(())
+    } else {
+        check_name(value)
+    }
 }
 
 fn check_name(name: &str) -> Result<(), LabelError> {
@@ -241,7 +262,11 @@ fn check_name(name: &str) -> Result<(), LabelError> {
     let bytes = name.as_bytes();
     let edges = bytes.first().is_some_and(u8::is_ascii_alphanumeric)
         && bytes.last().is_some_and(u8::is_ascii_alphanumeric);
-    if edges && bytes.iter().all(|&byte| inside(byte)) { Ok(()) } else { Err(LabelError::BadName) }
+    if edges && bytes.iter().all(|&byte| inside(byte)) {
+        Ok(())
+    } else {
+        Err(LabelError::BadName)
+    }
 }
 
 fn is_dns_subdomain(text: &str) -> bool {
@@ -274,7 +299,10 @@ mod tests {
         }
         assert!(LabelRules::kwok().is_restricted("karpenter.kwok.sh/other"));
         assert!(!LabelRules::kwok().is_restricted("karpenter.kwok.sh/instance-cpu"));
-        assert!(LabelRules::core().is_restricted("karpenter.sh/x") && !LabelRules::core().is_restricted("a.aws/x"));
+        assert!(
+            LabelRules::core().is_restricted("karpenter.sh/x")
+                && !LabelRules::core().is_restricted("a.aws/x")
+        );
     }
 
     #[test]

@@ -4,8 +4,11 @@
 //! `Cargo.toml` says so), it knows no Kubernetes client, and the same input gives the same output to the byte.
 //! Iteration order is defined everywhere: a hash map is never iterated to produce output.
 
+pub mod bitset;
+pub mod catalogue;
 pub mod instance_type;
 pub mod labels;
+pub mod overlay;
 pub mod quantity;
 pub mod requirements;
 pub mod resources;

@@ -67,7 +67,10 @@ impl ResourceList {
     /// Adds `other`, resource by resource.
     pub fn add(&mut self, other: &Self) {
         for (name, quantity) in &other.0 {
-            let sum = self.0.get(name).map_or_else(|| quantity.clone(), |current| current + quantity);
+            let sum = self
+                .0
+                .get(name)
+                .map_or_else(|| quantity.clone(), |current| current + quantity);
             self.0.insert(Arc::clone(name), sum);
         }
     }
@@ -77,7 +80,10 @@ impl ResourceList {
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         let left = |(name, quantity): (&Arc<str>, &Quantity)| {
-            let rest = other.0.get(name).map_or_else(|| quantity.clone(), |taken| quantity - taken);
+            let rest = other
+                .0
+                .get(name)
+                .map_or_else(|| quantity.clone(), |taken| quantity - taken);
             (Arc::clone(name), rest)
         };
         Self(self.0.iter().map(left).collect())
@@ -87,7 +93,12 @@ impl ResourceList {
     #[must_use]
     pub fn overridden_by(&self, overrides: &Self) -> Self {
         let mut result = self.clone();
-        result.0.extend(overrides.0.iter().map(|(name, quantity)| (Arc::clone(name), quantity.clone())));
+        result.0.extend(
+            overrides
+                .0
+                .iter()
+                .map(|(name, quantity)| (Arc::clone(name), quantity.clone())),
+        );
         result
     }
 
@@ -96,12 +107,20 @@ impl ResourceList {
     pub fn fits_into(&self, total: &Self) -> bool {
         let zero = Quantity::default();
         total.0.values().all(|quantity| *quantity >= zero)
-            && self.0.iter().all(|(name, quantity)| *quantity <= *total.0.get(name).unwrap_or(&zero))
+            && self
+                .0
+                .iter()
+                .all(|(name, quantity)| *quantity <= *total.0.get(name).unwrap_or(&zero))
     }
 }
 
 impl<N: Into<Arc<str>>> FromIterator<(N, Quantity)> for ResourceList {
     fn from_iter<I: IntoIterator<Item = (N, Quantity)>>(entries: I) -> Self {
-        Self(entries.into_iter().map(|(name, quantity)| (name.into(), quantity)).collect())
+        Self(
+            entries
+                .into_iter()
+                .map(|(name, quantity)| (name.into(), quantity))
+                .collect(),
+        )
     }
 }

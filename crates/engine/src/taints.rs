@@ -26,14 +26,21 @@ pub fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 
 /// Both values as integers, if both are written the one way that Kubernetes accepts: no leading zero, no plus.
 fn compare(toleration: &str, taint: &str) -> Option<(i64, i64)> {
-    let read = |text: &str| text.parse::<i64>().ok().filter(|integer| integer.to_string() == text);
+    let read = |text: &str| {
+        text.parse::<i64>()
+            .ok()
+            .filter(|integer| integer.to_string() == text)
+    };
     Some((read(toleration)?, read(taint)?))
 }
 
 /// The taints that none of `tolerations` lets a pod past, in their order.
 #[must_use]
 pub fn untolerated<'a>(taints: &'a [Taint], tolerations: &[Toleration]) -> Vec<&'a Taint> {
-    taints.iter().filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint))).collect()
+    taints
+        .iter()
+        .filter(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+        .collect()
 }
 
 /// A taint as people write it: `key=value:effect`.
@@ -50,7 +57,12 @@ mod tests {
     use super::*;
 
     fn taint(key: &str, value: &str, effect: &str) -> Taint {
-        Taint { key: key.into(), value: Some(value.into()), effect: effect.into(), time_added: None }
+        Taint {
+            key: key.into(),
+            value: Some(value.into()),
+            effect: effect.into(),
+            time_added: None,
+        }
     }
 
     fn toleration(key: &str, operator: &str, value: &str, effect: &str) -> Toleration {
@@ -102,6 +114,9 @@ mod tests {
     fn what_is_not_tolerated_is_named() {
         let taints = [taint("a", "", "NoSchedule"), taint("b", "x", "NoExecute")];
         let left = untolerated(&taints, &[toleration("a", "Exists", "", "")]);
-        assert_eq!(left.into_iter().map(describe).collect::<Vec<_>>(), ["b=x:NoExecute"]);
+        assert_eq!(
+            left.into_iter().map(describe).collect::<Vec<_>>(),
+            ["b=x:NoExecute"]
+        );
     }
 }

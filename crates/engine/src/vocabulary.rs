@@ -48,7 +48,10 @@ impl Vocabulary {
         // More than 2^32 distinct labels cannot be held in memory; saturating keeps this total.
         let symbol = Symbol(u32::try_from(self.entries.len()).unwrap_or(u32::MAX));
         let shared: Arc<str> = Arc::from(text);
-        self.entries.push(Entry { text: Arc::clone(&shared), integer: text.parse().ok() });
+        self.entries.push(Entry {
+            text: Arc::clone(&shared),
+            integer: text.parse().ok(),
+        });
         self.index.insert(shared, symbol);
         symbol
     }

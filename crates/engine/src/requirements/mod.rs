@@ -50,7 +50,11 @@ impl Incompatible {
     pub fn describe(&self, vocabulary: &Vocabulary) -> String {
         match self {
             Self::Undefined { key } => format!("label {:?} has no known values", vocabulary.text(*key)),
-            Self::NoOverlap { key, incoming, existing } => format!(
+            Self::NoOverlap {
+                key,
+                incoming,
+                existing,
+            } => format!(
                 "label {:?}: {} excludes {}",
                 vocabulary.text(*key),
                 existing.describe(vocabulary),
@@ -89,7 +93,10 @@ impl Requirements {
         vocabulary: &mut Vocabulary,
     ) {
         let key = vocabulary.intern(labels::normalise(key));
-        let values: Vec<Symbol> = values.iter().map(|value| vocabulary.intern(value.as_ref())).collect();
+        let values: Vec<Symbol> = values
+            .iter()
+            .map(|value| vocabulary.intern(value.as_ref()))
+            .collect();
         let requirement = Requirement::new(operator, &values, vocabulary);
         // `Gt` the largest integer matches nothing and, in Karpenter, forgets its minValues on the way.
         let forgets = operator == Operator::Gt && requirement.operator() == Operator::DoesNotExist;
@@ -123,7 +130,10 @@ impl Requirements {
     /// The requirement on `key`, if it is constrained.
     #[must_use]
     pub fn get(&self, key: Symbol) -> Option<&Requirement> {
-        self.position(key).ok().and_then(|at| self.entries.get(at)).map(|(_, requirement)| requirement)
+        self.position(key)
+            .ok()
+            .and_then(|at| self.entries.get(at))
+            .map(|(_, requirement)| requirement)
     }
 
     /// Whether `key` is constrained.
@@ -152,7 +162,9 @@ impl Requirements {
     /// Whether any requirement demands a number of distinct values.
     #[must_use]
     pub fn has_min_values(&self) -> bool {
-        self.entries.iter().any(|(_, requirement)| requirement.min_values().is_some())
+        self.entries
+            .iter()
+            .any(|(_, requirement)| requirement.min_values().is_some())
     }
 
     /// Whether `incoming` can be demanded of something that satisfies these requirements.
@@ -206,7 +218,9 @@ impl Requirements {
         let mut parts: Vec<String> = self
             .entries
             .iter()
-            .map(|(key, requirement)| format!("{} {}", vocabulary.text(*key), requirement.describe(vocabulary)))
+            .map(|(key, requirement)| {
+                format!("{} {}", vocabulary.text(*key), requirement.describe(vocabulary))
+            })
             .collect();
         parts.sort_unstable();
         parts.join(", ")

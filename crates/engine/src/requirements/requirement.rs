@@ -33,8 +33,16 @@ pub enum Operator {
 
 impl Operator {
     /// Every operator, in the order of the documentation.
-    pub const ALL: [Self; 8] =
-        [Self::In, Self::NotIn, Self::Exists, Self::DoesNotExist, Self::Gt, Self::Lt, Self::Gte, Self::Lte];
+    pub const ALL: [Self; 8] = [
+        Self::In,
+        Self::NotIn,
+        Self::Exists,
+        Self::DoesNotExist,
+        Self::Gt,
+        Self::Lt,
+        Self::Gte,
+        Self::Lte,
+    ];
 
     /// The operator as manifests spell it.
     #[must_use]
@@ -81,7 +89,9 @@ impl FromStr for Operator {
         Self::ALL
             .into_iter()
             .find(|operator| operator.as_str() == text)
-            .ok_or_else(|| UnknownOperator { found: text.to_owned() })
+            .ok_or_else(|| UnknownOperator {
+                found: text.to_owned(),
+            })
     }
 }
 
@@ -147,13 +157,21 @@ impl Requirement {
         let mut values: Vec<Symbol> = values.into_iter().collect();
         values.sort_unstable();
         values.dedup();
-        Self { complement: false, values, bounds: Bounds::default(), min_values: None }
+        Self {
+            complement: false,
+            values,
+            bounds: Bounds::default(),
+            min_values: None,
+        }
     }
 
     /// `key NotIn values`.
     #[must_use]
     pub fn none_of(values: impl IntoIterator<Item = Symbol>) -> Self {
-        Self { complement: true, ..Self::one_of(values) }
+        Self {
+            complement: true,
+            ..Self::one_of(values)
+        }
     }
 
     /// `key Exists`: any value.
@@ -174,8 +192,15 @@ impl Requirement {
     /// as the nearest that does. Admission refuses such values for our own resources, but not in a pod's affinity.
     #[must_use]
     pub fn new(operator: Operator, values: &[Symbol], vocabulary: &Vocabulary) -> Self {
-        let bound = || values.first().map_or(0, |&value| lossy_integer(vocabulary.text(value)));
-        let bounded = |gte, lte| Self { bounds: Bounds { gte, lte }, ..Self::exists() };
+        let bound = || {
+            values
+                .first()
+                .map_or(0, |&value| lossy_integer(vocabulary.text(value)))
+        };
+        let bounded = |gte, lte| Self {
+            bounds: Bounds { gte, lte },
+            ..Self::exists()
+        };
         match operator {
             Operator::In => Self::one_of(values.iter().copied()),
             Operator::NotIn => Self::none_of(values.iter().copied()),
@@ -270,13 +295,22 @@ impl Requirement {
         }
         let within = |value: &Symbol| bounds.contain(*value, vocabulary);
         let pick = |from: &[Symbol], keep: &dyn Fn(Symbol) -> bool| -> Vec<Symbol> {
-            from.iter().copied().filter(|value| keep(*value)).filter(within).collect()
+            from.iter()
+                .copied()
+                .filter(|value| keep(*value))
+                .filter(within)
+                .collect()
         };
         let complement = self.complement && other.complement;
         let values = match (self.complement, other.complement) {
             (true, true) => {
-                let mut union: Vec<Symbol> =
-                    self.values.iter().chain(&other.values).copied().filter(within).collect();
+                let mut union: Vec<Symbol> = self
+                    .values
+                    .iter()
+                    .chain(&other.values)
+                    .copied()
+                    .filter(within)
+                    .collect();
                 union.sort_unstable();
                 union.dedup();
                 union
@@ -287,7 +321,12 @@ impl Requirement {
         };
         // The members of a finite set were checked one by one, so its bounds say nothing any more.
         let bounds = if complement { bounds } else { Bounds::default() };
-        Self { complement, values, bounds, min_values }
+        Self {
+            complement,
+            values,
+            bounds,
+            min_values,
+        }
     }
 
     /// Whether some value is allowed by both; two complements always share one unless their bounds exclude it.
@@ -320,7 +359,11 @@ impl Requirement {
             let texts = vocabulary.sorted_texts(&self.values);
             let named = texts.iter().take(NAMED).copied().collect::<Vec<_>>().join(" ");
             let more = texts.len().saturating_sub(NAMED);
-            text += &if more > 0 { format!(" [{named} and {more} others]") } else { format!(" [{named}]") };
+            text += &if more > 0 {
+                format!(" [{named} and {more} others]")
+            } else {
+                format!(" [{named}]")
+            };
         }
         if let Some(gte) = self.bounds.gte {
             text += &format!(" >={gte}");

@@ -1,0 +1,31 @@
+//! The arguments of `veneer`.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::commands;
+
+/// Uses the EC2 capacity that is already paid for, the types you prefer and spare nodes that are ready, and shows
+/// why a node was chosen.
+#[derive(Debug, Parser)]
+#[command(name = "veneer", version, propagate_version = true, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Catalog(commands::catalog::CatalogArgs),
+    Crds(commands::crds::CrdsArgs),
+}
+
+impl Cli {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        match &self.command {
+            Command::Catalog(args) => commands::catalog::run(args),
+            Command::Crds(args) => commands::crds::run(args),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! One file per subcommand.
+
+pub(crate) mod catalog;
+pub(crate) mod crds;
