@@ -4,6 +4,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
 };
 use kube::CustomResourceExt;
+use serde_json::Value;
 
 use crate::{
     NodeClaim, NodeOverlay, NodePool, Overprovisioner, ec2_node_class::Ec2NodeClassDefinition,
@@ -47,6 +48,7 @@ pub fn crds(mode: Mode, provider: Option<Provider>) -> Vec<CustomResourceDefinit
     };
     for crd in &mut crds {
         for schema in root_schemas(crd) {
+            schema.title = None;
             disallow_null(schema);
         }
         if let Some(provider) = provider {
@@ -62,7 +64,25 @@ pub fn crds(mode: Mode, provider: Option<Provider>) -> Vec<CustomResourceDefinit
 ///
 /// When the object cannot be written as YAML, which would be a fault of the serializer.
 pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::SerializeError> {
-    serde_saphyr::to_string(crd)
+    let mut value = serde_json::to_value(crd).map_err(|error| error.to_string())?;
+    write_whole_numbers_as_integers(&mut value);
+    // Patterns and rules stay on one line each: folding them would hide where a space is.
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(&value, options)
+}
+
+/// Bounds are floating point numbers in the CRD type; people write `minimum: 1`, not `minimum: 1.0`.
+fn write_whole_numbers_as_integers(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 1e15) {
+                *number = (float as i64).into();
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers_as_integers),
+        Value::Object(fields) => fields.values_mut().for_each(write_whole_numbers_as_integers),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
+    }
 }
 
 fn root_schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {

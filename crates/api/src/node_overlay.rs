@@ -115,7 +115,6 @@ fn overhead_percent(_: &mut SchemaGenerator) -> Schema {
         "type": "object",
         "maxProperties": 2,
         "additionalProperties": {
-            "anyOf": [{ "type": "integer" }, { "type": "string" }],
             "minimum": 0,
             "maximum": 100,
             "maxLength": 32,

@@ -31,7 +31,6 @@ pub(crate) fn rules(pairs: &[(&str, &str)]) -> Value {
 /// A quantity: an integer or a string such as `100m` or `2Gi`.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
-        "anyOf": [{ "type": "integer" }, { "type": "string" }],
         "pattern": QUANTITY,
         "x-kubernetes-int-or-string": true,
     })

@@ -73,10 +73,13 @@ pub(crate) use text_enum;
 #[cfg(test)]
 mod tests {
     text_enum! {
-        /// Colours.
-        Colour { /// Red.
-            Red = "red", /// Blue.
-            Blue = "Blue" }
+        /// Two colours, one of them written with a capital.
+        Colour {
+            /// Red.
+            Red = "red",
+            /// Blue.
+            Blue = "Blue",
+        }
     }
 
     #[test]
