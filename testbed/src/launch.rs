@@ -135,6 +135,9 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 format!("--kubeconfig={kubeconfig}"),
                 format!("--server-address=127.0.0.1:{port}"),
                 "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake".to_owned(),
+                // Addresses that nothing has, and room for a hundred thousand Pods.
+                "--node-ip=192.0.2.1".to_owned(),
+                "--cidr=10.128.0.0/15".to_owned(),
                 // The leases are the heartbeat that the controller manager watches.
                 "--node-lease-duration-seconds=40".to_owned(),
             ]

@@ -45,6 +45,7 @@ async fn a_pending_pod_gets_a_node_claim_a_node_and_runs_and_an_overlay_turns_re
                     "requirements": [
                         {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
                         {"key": "kubernetes.io/arch", "operator": "In", "values": ["amd64"]},
+                        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]},
                     ],
                     "expireAfter": "Never",
                 }},
