@@ -52,17 +52,11 @@ type Type struct {
 	// Index counts the entries of the restricted catalogue; names are not unique there.
 	Index int    `json:"index"`
 	Name  string `json:"name"`
-	// Offerings are those that an overlay priced.
-	Offerings []Offering `json:"offerings,omitempty"`
+	// Offerings are those that an overlay priced, each with its position in the type's list and the new price.
+	Offerings [][2]float64 `json:"offerings,omitempty"`
 	// Capacity and Allocatable are given in full if an overlay changed them.
 	Capacity    map[corev1.ResourceName]string `json:"capacity,omitempty"`
 	Allocatable map[corev1.ResourceName]string `json:"allocatable,omitempty"`
-}
-
-// Offering is a position in the type's list and the new price.
-type Offering struct {
-	Index int     `json:"index"`
-	Price float64 `json:"price"`
 }
 
 // Pool is what overlays did to the instance types of one pool; entries that are not listed are as in the catalogue.
@@ -179,7 +173,7 @@ func changes(ctx context.Context, store *nodeoverlay.InstanceTypeStore, provider
 		entry := Type{Index: i, Name: it.Name}
 		for j, offering := range it.Offerings {
 			if offering.IsPriceOverlaid() || offering.Price != catalogue[i].Offerings[j].Price {
-				entry.Offerings = append(entry.Offerings, Offering{Index: j, Price: offering.Price})
+				entry.Offerings = append(entry.Offerings, [2]float64{float64(j), offering.Price})
 			}
 		}
 		if it.IsCapacityOverlayApplied() {

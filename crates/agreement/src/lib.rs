@@ -1,0 +1,13 @@
+//! Holds the engine against Karpenter's own packages.
+//!
+//! A [`Subject`] generates cases and compares the oracle's answers with ours; [`check`] runs a stream of them
+//! through one oracle process. Case `i` of seed `s` is always the same, so a difference is reproduced by its seed
+//! and number alone, whatever the number of cases.
+
+mod harness;
+pub mod quantity;
+pub mod requirements;
+mod rng;
+
+pub use harness::{Difference, Progress, Report, Subject, check, oracle};
+pub use rng::Rng;

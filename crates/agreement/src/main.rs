@@ -1,0 +1,104 @@
+//! `agreement`: generates cases, asks Karpenter's packages and ours, and prints where they differ.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+use veneer_agreement::quantity::Quantities;
+use veneer_agreement::requirements::RequirementPairs;
+use veneer_agreement::{Report, Subject, check, oracle};
+
+/// Holds the engine against Karpenter's own packages. Exit code 1 if they differ.
+#[derive(Parser)]
+struct Arguments {
+    /// What to compare
+    subject: Kind,
+    /// How many cases
+    #[arg(long, default_value_t = 200_000)]
+    cases: u64,
+    /// Where the cases come from; random if not given, and always printed
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Only the case of this number, in full
+    #[arg(long)]
+    only: Option<u64>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Kind {
+    Quantity,
+    Requirements,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    match arguments.subject {
+        Kind::Quantity => run(&Quantities, &arguments),
+        Kind::Requirements => run(&RequirementPairs, &arguments),
+    }
+}
+
+fn run<S: Subject>(subject: &S, arguments: &Arguments) -> Result<ExitCode> {
+    let seed = arguments.seed.unwrap_or_else(|| {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        since.as_nanos() as u64 % 1_000_000_000
+    });
+    let numbers = arguments.only.map_or(0..arguments.cases, |only| only..only + 1);
+    let mut err = std::io::stderr().lock();
+    let live = err.is_terminal();
+    let mut shown = Instant::now();
+    let report = check(
+        subject,
+        &oracle()?,
+        seed,
+        numbers,
+        &mut |done, differing, elapsed| {
+            if live && shown.elapsed() > Duration::from_secs(1) {
+                shown = Instant::now();
+                let _ = write!(
+                    err,
+                    "\r{done} cases, {differing} differ, {:.0}/s ",
+                    rate(done, elapsed)
+                );
+                let _ = err.flush();
+            }
+        },
+    )?;
+    if live {
+        writeln!(err)?;
+    }
+    print(&report, seed, arguments.only.is_some())
+}
+
+fn print(report: &Report, seed: u64, verbose: bool) -> Result<ExitCode> {
+    let mut out = std::io::stdout().lock();
+    for difference in &report.differences {
+        writeln!(out, "--seed {seed} --only {}", difference.number)?;
+        writeln!(out, "  case {}", difference.case)?;
+        if verbose {
+            writeln!(out, "  answer {}", difference.answer)?;
+        }
+        for detail in &difference.details {
+            writeln!(out, "  {detail}")?;
+        }
+    }
+    writeln!(
+        out,
+        "{} cases, {} differences, seed {seed}, {:.1} s ({:.0}/s)",
+        report.cases,
+        report.differing,
+        report.elapsed.as_secs_f64(),
+        rate(report.cases, report.elapsed)
+    )?;
+    Ok(if report.differing == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn rate(cases: u64, elapsed: Duration) -> f64 {
+    cases as f64 / elapsed.as_secs_f64().max(1e-9)
+}
