@@ -15,6 +15,7 @@ import (
 	"github.com/veneer-io/veneer/oracle/internal/overlay"
 	"github.com/veneer-io/veneer/oracle/internal/quantity"
 	"github.com/veneer-io/veneer/oracle/internal/requirements"
+	"github.com/veneer-io/veneer/oracle/internal/schedule"
 )
 
 func main() {
@@ -23,5 +24,6 @@ func main() {
 		"overlay":             overlay.Verb,
 		"quantity":            quantity.Verb,
 		"requirements":        requirements.Verb,
+		"schedule":            schedule.Verb,
 	})
 }
