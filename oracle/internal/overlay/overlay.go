@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
-	"slices"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -26,6 +25,7 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/state"
 
 	"github.com/veneer-io/veneer/oracle/internal/batch"
+	"github.com/veneer-io/veneer/oracle/internal/catalogue"
 )
 
 // Case is a cluster: pools and overlays as manifests, and what there is to launch.
@@ -81,16 +81,16 @@ func Verb(flags *flag.FlagSet) func() (batch.Answer, error) {
 	path := flags.String("catalog", "", "instance types in the KWOK provider's format; its own by default")
 	return func() (batch.Answer, error) {
 		log.SetLogger(logr.Discard())
-		catalogues := newCatalogues()
-		if _, err := catalogues.get(*path); err != nil {
+		catalogues := catalogue.New()
+		if _, err := catalogues.Get(*path); err != nil {
 			return nil, err
 		}
 		return batch.Typed(func(in Case) (Result, error) {
-			catalogue, err := catalogues.choose(in.Catalog, *path)
+			chosen, err := catalogues.Choose(in.Catalog, *path)
 			if err != nil {
 				return Result{}, err
 			}
-			return evaluate(catalogue.only(in.Types), in)
+			return evaluate(chosen.Only(in.Types), in)
 		}), nil
 	}
 }
@@ -191,19 +191,6 @@ func texts(list corev1.ResourceList) map[corev1.ResourceName]string {
 	result := map[corev1.ResourceName]string{}
 	for name, quantity := range list {
 		result[name] = quantity.String()
-	}
-	return result
-}
-
-func (c *catalogue) only(names []string) []*cloudprovider.InstanceType {
-	if names == nil {
-		return c.types
-	}
-	result := []*cloudprovider.InstanceType{}
-	for _, it := range c.types {
-		if slices.Contains(names, it.Name) {
-			result = append(result, it)
-		}
 	}
 	return result
 }
