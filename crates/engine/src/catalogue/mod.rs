@@ -5,6 +5,7 @@
 
 pub mod aws;
 pub mod kwok;
+pub mod selector;
 
 /// Why there is no catalogue.
 #[derive(Debug, thiserror::Error)]

@@ -108,7 +108,7 @@ fn a_fault_is_reported_with_file_line_entry_and_field() {
         ),
         (
             ENTRY.replace("\"name\": ", ""),
-            "types.json:3:14: instance type 1 (no name): expected `:`",
+            "types.json:3:15: instance type 1 (no name): expected `:`",
         ),
         (
             "{}".to_owned(),
