@@ -91,14 +91,17 @@ func parse(text string) (*resource.Quantity, Parsed) {
 	number, suffix := q.CanonicalizeBytes(nil)
 	negated := q.DeepCopy()
 	negated.Neg()
-	return &q, Parsed{
+	parsed := Parsed{
 		Text:      q.String(),
 		Canonical: string(number) + string(suffix),
 		Negated:   negated.String(),
-		Value:     q.Value(),
-		Milli:     q.MilliValue(),
 		Slow:      slow,
 	}
+	// Of 0e2147483647 the original multiplies the zero two thousand million times.
+	if computable(q) {
+		parsed.Value, parsed.Milli = q.Value(), q.MilliValue()
+	}
+	return &q, parsed
 }
 
 var exponential = regexp.MustCompile(`^[+-]?0*([0-9]*)(?:\.([0-9]*))?[eE]([+-]?[0-9]+)$`)

@@ -378,15 +378,27 @@ impl Requirement {
     }
 }
 
-/// Reads an integer as Go's `strconv.Atoi` does when its error is ignored.
+/// Reads an integer as Go's `strconv.Atoi` does when its error is ignored: what is no integer is 0, and what is out
+/// of range is the nearest integer. Go scans unsigned 64 bits first, so of a text like `99999999999999999999x` the
+/// overflow is seen before the letter, but of `9223372036854775808x` the letter is.
 fn lossy_integer(text: &str) -> i64 {
     use std::num::IntErrorKind;
-    match text.parse::<i64>() {
-        Ok(integer) => integer,
-        Err(error) => match error.kind() {
-            IntErrorKind::PosOverflow => i64::MAX,
-            IntErrorKind::NegOverflow => i64::MIN,
-            _ => 0,
-        },
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, text.get(1..).unwrap_or_default()),
+        Some(b'+') => (false, text.get(1..).unwrap_or_default()),
+        _ => (false, text),
+    };
+    if !digits.starts_with(|c: char| c.is_ascii_digit()) {
+        return 0;
+    }
+    let magnitude = match digits.parse::<u64>() {
+        Ok(magnitude) => magnitude,
+        Err(error) if *error.kind() == IntErrorKind::PosOverflow => u64::MAX,
+        Err(_) => 0,
+    };
+    if negative {
+        0i64.saturating_sub_unsigned(magnitude)
+    } else {
+        0i64.saturating_add_unsigned(magnitude)
     }
 }
