@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod instance_type;
 pub mod labels;
 pub mod overlay;
+pub mod packing;
 pub mod quantity;
 pub mod requirements;
 pub mod resources;
