@@ -14,15 +14,21 @@
 //! Karpenter's own quirks are kept, because both must agree in one cluster: what overlays do is stored by type
 //! *name*, and capacity is only compared with the last overlay of the same weight.
 
+pub mod advice;
+pub mod draft;
 mod evaluate;
 mod index;
+mod launchable;
 mod manifest;
 mod merge;
+mod nearest;
 mod price;
 mod validate;
 
 pub use evaluate::{Conflict, ConflictField, Evaluation, Evaluator, Fate, Pool, Standing, Verdict};
+pub use launchable::launchable;
 pub use manifest::{OverheadAmount, Overlay, Selector};
+pub use nearest::nearest;
 pub use price::{PriceChange, PriceError};
 pub use validate::Problem;
 

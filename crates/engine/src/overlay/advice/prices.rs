@@ -1,0 +1,248 @@
+//! Prices that lead to launches which nobody meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::matching::counted;
+use super::{Advice, Place, Rule, View};
+use crate::labels::{ON_DEMAND, SPOT};
+use crate::overlay::{Fate, Overlay};
+use crate::resources::CPU;
+
+pub(super) fn advice(view: &View<'_>, orders: &Orders, at: usize, overlay: &Overlay) -> Vec<Advice> {
+    if overlay.price.is_none() {
+        return Vec::new();
+    }
+    let won: Vec<Place<'_>> = view
+        .launchable()
+        .filter(|place| view.winner(place) == Some(at))
+        .collect();
+    let price_field = match &overlay.price {
+        Some(change) if change.is_replacement() => "spec.price",
+        _ => "spec.priceAdjustment",
+    };
+    let all = [
+        on_demand_below_spot(view, at, &won, price_field),
+        same_price(view, &won, price_field),
+        (!won.is_empty() && !orders.changed.contains(&at)).then(|| same_order(&won, price_field)),
+        shared_name(view, at),
+    ];
+    all.into_iter().flatten().collect()
+}
+
+/// Where an overlay put on-demand below spot, or spot above on-demand.
+fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &str) -> Option<Advice> {
+    let concerned: BTreeSet<(usize, usize)> = won.iter().map(|place| (place.pool, place.entry)).collect();
+    let mut markets: BTreeMap<(usize, usize, &str), (Option<Place<'_>>, Option<Place<'_>>)> = BTreeMap::new();
+    for place in view.launchable() {
+        if !concerned.contains(&(place.pool, place.entry)) {
+            continue;
+        }
+        let market = markets
+            .entry((place.pool, place.entry, view.zone(&place)))
+            .or_default();
+        match view.capacity_type(&place) {
+            ON_DEMAND => market.0 = Some(place),
+            SPOT => market.1 = Some(place),
+            _ => {}
+        }
+    }
+    let pairs = markets
+        .values()
+        .filter_map(|(on_demand, spot)| on_demand.zip(*spot));
+    let ours: Vec<_> = pairs
+        .filter(|(on_demand, spot)| {
+            [on_demand, spot]
+                .iter()
+                .any(|place| view.winner(place) == Some(at))
+        })
+        .collect();
+    let below: Vec<_> = ours
+        .iter()
+        .filter(|(on_demand, spot)| {
+            on_demand.of.price >= spot.of.price && view.price(on_demand) < view.price(spot)
+        })
+        .collect();
+    let (on_demand, spot) = below.first()?;
+    let types: BTreeSet<&str> = below.iter().map(|(place, _)| &*place.it.name).collect();
+    // The largest reduction that keeps every on-demand price above the spot price beside it.
+    let safe = ours
+        .iter()
+        .map(|(on_demand, spot)| 1.0 - view.price(spot) / on_demand.of.price)
+        .fold(f64::INFINITY, f64::min);
+    let percent = (safe * 100.0).floor();
+    let limit = if percent >= 1.0 && view.winner(on_demand) == Some(at) {
+        format!("reduce on-demand by at most {percent:.0}%, which keeps it above spot everywhere; or ")
+    } else {
+        String::new()
+    };
+    Some(Advice {
+        rule: Rule::OnDemandBelowSpot,
+        field: field.to_owned(),
+        message: format!(
+            "on-demand becomes cheaper than spot for {}, e.g. {} in {} (NodePool {}): on-demand ${:.4}, spot ${:.4}; \
+             a pool that allows both then stops asking for that spot capacity, and launches that need spot may fail \
+             (aws/karpenter-provider-aws#8704)",
+            counted(types.len(), "type"),
+            on_demand.it.name,
+            view.zone(on_demand),
+            view.pool_name(on_demand.pool),
+            view.price(on_demand),
+            view.price(spot),
+        ),
+        fix: format!(
+            "{limit}limit the overlay to NodePools that allow on-demand only (karpenter.sh/nodepool)"
+        ),
+    })
+}
+
+/// Where one price stands for types of different size.
+fn same_price(view: &View<'_>, won: &[Place<'_>], field: &str) -> Option<Advice> {
+    let cpu = |place: &Place<'_>| {
+        place
+            .it
+            .capacity
+            .get(CPU)
+            .map_or(0, crate::quantity::Quantity::milli_value)
+    };
+    let mut by_price: BTreeMap<(usize, u64), (Place<'_>, Place<'_>)> = BTreeMap::new();
+    for place in won.iter().filter(|place| place.of.price > 0.0) {
+        let key = (place.pool, view.price(place).to_bits());
+        let (least, most) = by_price.entry(key).or_insert((*place, *place));
+        if cpu(place) < cpu(least) {
+            *least = *place;
+        }
+        if cpu(place) > cpu(most) {
+            *most = *place;
+        }
+    }
+    // List prices may coincide too; only a price that the overlay made equal counts.
+    let made =
+        |(least, most): &&(Place<'_>, Place<'_>)| cpu(least) < cpu(most) && least.of.price != most.of.price;
+    let (least, most) = by_price
+        .values()
+        .filter(made)
+        .max_by_key(|(least, most)| cpu(most) - cpu(least))?;
+    Some(Advice {
+        rule: Rule::SamePrice,
+        field: field.to_owned(),
+        message: format!(
+            "{} ({} vCPU) and {} ({} vCPU) both cost ${:.4}, so a launch takes either and consolidation no longer \
+             replaces the large one by the small one",
+            least.it.name,
+            cpu(least) / 1000,
+            most.it.name,
+            cpu(most) / 1000,
+            view.price(least),
+        ),
+        fix: "use a percentage in spec.priceAdjustment, which keeps the order of prices, or select one size"
+            .to_owned(),
+    })
+}
+
+fn same_order(won: &[Place<'_>], field: &str) -> Advice {
+    Advice {
+        rule: Rule::SameOrder,
+        field: field.to_owned(),
+        message: format!(
+            "changes {}, but every launch candidate keeps its place in the order of prices, so the same nodes are \
+             launched as without it",
+            counted(won.len(), "price")
+        ),
+        fix: "select fewer types (or one capacity type), if other nodes were meant to be preferred"
+            .to_owned(),
+    }
+}
+
+/// Where the overlay changes an entry of the catalogue that it does not match, because Karpenter stores by name.
+fn shared_name(view: &View<'_>, at: usize) -> Option<Advice> {
+    let unmatched: Vec<Place<'_>> = view
+        .launchable()
+        .filter(|place| view.winner(place) == Some(at))
+        .filter(|place| {
+            !view
+                .evaluation
+                .matches(at, place.pool, place.entry, place.offering)
+        })
+        .collect();
+    let first = unmatched.first()?;
+    let names: BTreeSet<&str> = unmatched.iter().map(|place| &*place.it.name).collect();
+    Some(Advice {
+        rule: Rule::SharedName,
+        field: "spec.requirements".to_owned(),
+        message: format!(
+            "also changes entries that it does not match, for {}, e.g. {}: the catalogue has several entries of that \
+             name (one per operating system) and Karpenter stores prices by name",
+            counted(names.len(), "type"),
+            first.it.name
+        ),
+        fix: "leave out the requirement that tells the entries apart, since it has no effect".to_owned(),
+    })
+}
+
+/// Which overlays change the order of launch candidates in some pool.
+pub(super) struct Orders {
+    changed: BTreeSet<usize>,
+}
+
+impl Orders {
+    pub(super) fn new(view: &View<'_>) -> Self {
+        let evaluation = view.evaluation;
+        let mut changed = BTreeSet::new();
+        for pool in 0..evaluation.pools().len() {
+            let places: Vec<Place<'_>> = view
+                .places(pool)
+                .filter(|place| view.is_launchable(place))
+                .collect();
+            let price = |at: usize| places.get(at).map_or(0.0, |place| view.price(place));
+            let name = |at: usize| places.get(at).map(|place| &*place.it.name);
+            let mut order: Vec<usize> = (0..places.len()).collect();
+            order.sort_by(|a, b| {
+                price(*a)
+                    .total_cmp(&price(*b))
+                    .then_with(|| name(*a).cmp(&name(*b)))
+            });
+            // What each offering would cost without its winner; then the order must still hold.
+            let mut without: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
+            for (at, place) in places.iter().enumerate() {
+                if let Some(winner) = view.winner(place) {
+                    let next = runner_up_price(view, place, winner);
+                    without.entry(winner).or_default().push((at, next));
+                }
+            }
+            for (overlay, changes) in without {
+                if changed.contains(&overlay) {
+                    continue;
+                }
+                let mut prices: Vec<f64> = (0..places.len()).map(price).collect();
+                for (at, next) in changes {
+                    if let Some(price) = prices.get_mut(at) {
+                        *price = next;
+                    }
+                }
+                let before = |at: usize| prices.get(at).copied().unwrap_or_default();
+                let keeps = order.windows(2).all(|pair| match pair {
+                    [a, b] => before(*a)
+                        .total_cmp(&before(*b))
+                        .then_with(|| name(*a).cmp(&name(*b)))
+                        .is_le(),
+                    _ => true,
+                });
+                if !keeps {
+                    changed.insert(overlay);
+                }
+            }
+        }
+        Self { changed }
+    }
+}
+
+fn runner_up_price(view: &View<'_>, place: &Place<'_>, winner: usize) -> f64 {
+    let standings = view.evaluation.standings(place.pool, place.entry, place.offering);
+    let next = standings
+        .into_iter()
+        .find(|standing| standing.overlay != winner && matches!(standing.fate, Fate::LostTo(_)));
+    let change = next
+        .and_then(|standing| view.evaluation.overlay(standing.overlay))
+        .and_then(|overlay| overlay.price.as_ref());
+    change.map_or(place.of.price, |change| change.apply(place.of.price))
+}
