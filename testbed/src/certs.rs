@@ -91,8 +91,7 @@ fn generate() -> Result<(String, Certificate, KeyPair), rcgen::Error> {
 
 fn random_token() -> Result<String, Error> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| Error::Certificates(format!("no random numbers: {error}")))?;
+    getrandom::fill(&mut bytes).map_err(Error::NoRandomness)?;
     Ok(bytes.iter().fold(String::new(), |mut token, byte| {
         // Writing to a String cannot fail.
         let _ = write!(token, "{byte:02x}");

@@ -1,6 +1,7 @@
 //! A running cluster: the parts in order, their restarts, and the answers a test needs to reach them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::certs::Identity;
 use crate::error::LogTail;
-use crate::folder::Folder;
+use crate::folder::{self, Folder};
 use crate::http::Http;
 use crate::launch::{self, Site};
 use crate::ports::Ports;
@@ -339,6 +340,25 @@ impl Cluster {
 
     fn log_path(&self, part: Part) -> PathBuf {
         self.folder.join(format!("{part}.log"))
+    }
+}
+
+impl Drop for Cluster {
+    /// A test that fails takes its cluster down with it; what the parts wrote is then worth keeping.
+    fn drop(&mut self) {
+        if !thread::panicking() {
+            return;
+        }
+        self.running.clear();
+        let kept = part::cache().map(|cache| folder::keep_logs(self.folder.path(), &cache.join("logs")));
+        if let Ok(Ok(place)) = kept {
+            // Nothing can be done about a closed standard error.
+            let _ = writeln!(
+                io::stderr(),
+                "testbed: the logs of the failed test's cluster are in {}",
+                place.display()
+            );
+        }
     }
 }
 

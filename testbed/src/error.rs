@@ -73,9 +73,12 @@ pub enum Error {
         /// The highest port that can be chosen.
         high: u16,
     },
-    /// Certificates or tokens could not be made.
+    /// Certificates could not be made.
     #[error("cannot make the cluster's certificates: {0}")]
     Certificates(String),
+    /// The system gave no random bytes, without which neither tokens nor ports can be chosen.
+    #[error("the system gives no random bytes: {0}")]
+    NoRandomness(getrandom::Error),
     /// A file or process operation failed.
     #[error("cannot {what} {path}: {source}", path = path.display())]
     Io {

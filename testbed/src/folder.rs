@@ -3,7 +3,10 @@
 //! A process that is killed outright cannot remove its folder, so each folder holds a file that its owner keeps
 //! locked; the next start removes the folders whose lock nobody holds.
 
+use std::cmp::Reverse;
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
@@ -12,6 +15,7 @@ use crate::Error;
 
 const PREFIX: &str = "veneer-testbed-";
 const LOCK: &str = "lock";
+const KEPT_LOGS: usize = 20;
 
 /// A temporary folder that only its owner can read, removed on drop.
 #[derive(Debug)]
@@ -52,6 +56,27 @@ impl Folder {
     }
 }
 
+/// Copies the logs of a folder to where the next start does not remove them, and says where that is. Only those of
+/// the last few clusters are kept.
+pub(crate) fn keep_logs(folder: &Path, kept: &Path) -> io::Result<PathBuf> {
+    fs::create_dir_all(kept)?;
+    let mut earlier = fs::read_dir(kept)?.collect::<Result<Vec<_>, _>>()?;
+    earlier.sort_by_key(|entry| Reverse(entry.metadata().and_then(|data| data.modified()).ok()));
+    for entry in earlier.into_iter().skip(KEPT_LOGS - 1) {
+        // Another failing test may remove the same ones.
+        let _ = fs::remove_dir_all(entry.path());
+    }
+    let place = kept.join(folder.file_name().unwrap_or_default());
+    fs::create_dir(&place)?;
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if let (Some("log"), Some(name)) = (path.extension().and_then(OsStr::to_str), path.file_name()) {
+            fs::copy(&path, place.join(name))?;
+        }
+    }
+    Ok(place)
+}
+
 /// Removes what killed processes left behind. A folder that cannot be removed (another user's, say) is left alone:
 /// it does not stand in the way of a new cluster.
 fn remove_abandoned(parent: &Path) {
@@ -72,6 +97,23 @@ fn remove_abandoned(parent: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_logs_of_the_last_few_clusters_are_kept() {
+        let kept = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("etcd.log"), "a line").unwrap();
+        fs::write(folder.path().join("tokens.csv"), "a secret").unwrap();
+        for number in 0..KEPT_LOGS + 3 {
+            fs::create_dir(kept.path().join(number.to_string())).unwrap();
+        }
+
+        let place = keep_logs(folder.path(), kept.path()).unwrap();
+
+        assert_eq!(fs::read_to_string(place.join("etcd.log")).unwrap(), "a line");
+        assert!(!place.join("tokens.csv").exists());
+        assert_eq!(fs::read_dir(kept.path()).unwrap().count(), KEPT_LOGS);
+    }
 
     #[test]
     fn a_folder_whose_owner_is_gone_is_removed_and_one_in_use_is_kept() {

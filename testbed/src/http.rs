@@ -29,7 +29,7 @@ impl Http {
             .tls_config(tls)
             .proxy(None)
             .http_status_as_error(false)
-            .timeout_global(Some(Duration::from_secs(10)))
+            .timeout_global(Some(Duration::from_secs(30)))
             .build()
             .new_agent();
         Ok(Http {

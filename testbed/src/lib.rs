@@ -11,6 +11,7 @@
 //! - A [`Cluster`] is ready when `start` returns: every part has answered on its own readiness endpoint.
 //! - No part outlives its cluster, nor the process that started it, however that process ends.
 //! - Clusters share nothing: folder, ports, certificates and tokens are their own.
+//! - A panic keeps the logs of the clusters that it takes down, in `logs` of the cache.
 //! - Nothing here builds a part. A missing one is an error that names the command to run.
 
 mod certs;

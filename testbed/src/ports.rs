@@ -27,8 +27,7 @@ impl Ports {
         let folder = part::cache()?.join("ports");
         fs::create_dir_all(&folder).map_err(|error| Error::io("create", &folder, error))?;
         for _ in 0..TRIES {
-            let random = getrandom::u32()
-                .map_err(|error| Error::Certificates(format!("no random numbers: {error}")))?;
+            let random = getrandom::u32().map_err(Error::NoRandomness)?;
             let blocks = u32::from((HIGH - LOW + 1) / BLOCK);
             let block = u16::try_from(random % blocks).unwrap_or_default();
             let first = LOW + block * BLOCK;

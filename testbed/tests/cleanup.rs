@@ -1,4 +1,6 @@
 //! No part outlives its cluster or its owner, and nothing stays on disk.
+// Clippy knows test functions, but not their helpers.
+#![allow(clippy::unwrap_used)]
 
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -101,15 +103,27 @@ fn dropping_a_cluster_ends_its_parts_and_removes_its_folder() {
 }
 
 #[test]
-fn a_panic_ends_the_parts_too() {
+fn a_panic_ends_the_parts_too_and_keeps_their_logs() {
     let panicked = std::thread::spawn(|| {
         let cluster = Cluster::start(Options::api_server()).unwrap();
-        std::panic::panic_any(cluster.process_ids().into_values().collect::<Vec<_>>());
+        let pids = cluster.process_ids().into_values().collect::<Vec<_>>();
+        std::panic::panic_any((pids, cluster.folder().to_owned()));
     });
-    let pids = *panicked.join().unwrap_err().downcast::<Vec<u32>>().unwrap();
+    let (pids, folder) = *panicked
+        .join()
+        .unwrap_err()
+        .downcast::<(Vec<u32>, PathBuf)>()
+        .unwrap();
 
     assert_eq!(pids.len(), 2);
     assert!(!pids.iter().any(|pid| runs(*pid)));
+    assert!(!folder.exists());
+    let kept = support::cache().join("logs").join(folder.file_name().unwrap());
+    assert!(
+        std::fs::read_to_string(kept.join("etcd.log"))
+            .unwrap()
+            .contains("etcd")
+    );
 }
 
 #[test]

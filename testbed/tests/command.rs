@@ -1,4 +1,6 @@
 //! What `testbed` says when it cannot do what was asked.
+// Clippy knows test functions, but not their helpers.
+#![allow(clippy::unwrap_used)]
 
 use std::process::{Command, Output};
 
@@ -9,6 +11,14 @@ fn testbed(arguments: &[&str], cache: Option<&std::path::Path>) -> Output {
         command.env("VENEER_CACHE", cache);
     }
     command.output().unwrap()
+}
+
+#[test]
+fn help_says_what_each_command_does() {
+    for arguments in [&["--help"][..], &["up", "--help"], &["parts", "--help"]] {
+        let help = String::from_utf8(testbed(arguments, None).stdout).unwrap();
+        insta::assert_snapshot!(arguments.join(" "), help);
+    }
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Karpenter with its KWOK provider: it provisions, and it evaluates overlays.
+// Clippy knows test functions, but not their helpers.
+#![allow(clippy::unwrap_used)]
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};

@@ -1,7 +1,7 @@
 //! What the tests of the testbed share. Each test file compiles its own copy and uses a part of it.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -71,4 +71,16 @@ pub(crate) fn condition(object: &impl Serialize, kind: &str) -> Option<String> {
     let conditions = object.pointer("/status/conditions")?.as_array()?;
     let one = conditions.iter().find(|condition| condition["type"] == kind)?;
     one["status"].as_str().map(str::to_owned)
+}
+
+/// The folder of the built parts and of what the testbed keeps.
+pub(crate) fn cache() -> PathBuf {
+    let folder = |variable| {
+        std::env::var_os(variable)
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+    };
+    folder("VENEER_CACHE")
+        .or_else(|| folder("XDG_CACHE_HOME").map(|cache| cache.join("veneer")))
+        .unwrap_or_else(|| folder("HOME").unwrap().join(".cache/veneer"))
 }
