@@ -75,7 +75,10 @@ pub fn to_yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::S
 fn write_whole_numbers_as_integers(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            if let Some(float) = number.as_f64().filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 1e15) {
+            if let Some(float) = number
+                .as_f64()
+                .filter(|f| number.is_f64() && f.fract() == 0.0 && f.abs() < 1e15)
+            {
                 *number = (float as i64).into();
             }
         }
@@ -117,7 +120,12 @@ fn visit(schema: &mut JSONSchemaProps, visitor: &mut dyn FnMut(&mut JSONSchemaPr
 /// An optional field is one that may be absent. The API server drops a null for a field that is not nullable, so
 /// `percentage: null` is accepted and means the same as no `percentage`.
 fn disallow_null(schema: &mut JSONSchemaProps) {
-    visit(schema, &mut |schema| schema.nullable = None);
+    visit(schema, &mut |schema| {
+        schema.nullable = None;
+        if let Some(values) = &mut schema.enum_ {
+            values.retain(|value| !value.0.is_null());
+        }
+    });
 }
 
 /// Where requirements and template labels stand in each kind, and which keys of a provider's domain they may use.

@@ -118,7 +118,7 @@ text_enum! {
 pub struct Sizing {
     /// A number of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0))]
+    #[schemars(range(min = 0, max = 100_000))]
     pub count: Option<i32>,
     /// A percentage of the pool's nodes that are not spares, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]

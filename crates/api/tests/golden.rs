@@ -46,18 +46,33 @@ fn the_yaml_reads_back_as_the_same_object() {
 
 #[test]
 fn beside_karpenter_only_our_own_kind_is_installed() {
-    let kinds = |mode| -> Vec<String> { crds(mode, None).into_iter().map(|crd| crd.spec.names.kind).collect() };
+    let kinds = |mode| -> Vec<String> {
+        crds(mode, None)
+            .into_iter()
+            .map(|crd| crd.spec.names.kind)
+            .collect()
+    };
     assert_eq!(kinds(Mode::Companion), ["Overprovisioner"]);
     assert_eq!(
         kinds(Mode::Standalone),
-        ["EC2NodeClass", "KWOKNodeClass", "NodeClaim", "NodeOverlay", "NodePool", "Overprovisioner"]
+        [
+            "EC2NodeClass",
+            "KWOKNodeClass",
+            "NodeClaim",
+            "NodeOverlay",
+            "NodePool",
+            "Overprovisioner"
+        ]
     );
 }
 
 #[test]
 fn every_rule_has_a_message_that_says_more_than_the_rule() {
     fn check(value: &serde_json::Value, path: &str, seen: &mut usize) {
-        if let Some(rules) = value.get("x-kubernetes-validations").and_then(|rules| rules.as_array()) {
+        if let Some(rules) = value
+            .get("x-kubernetes-validations")
+            .and_then(|rules| rules.as_array())
+        {
             for rule in rules {
                 let message = rule["message"].as_str().unwrap_or_default();
                 assert!(message.len() > 10, "{path}: {rule} lacks a message");
@@ -65,14 +80,20 @@ fn every_rule_has_a_message_that_says_more_than_the_rule() {
             }
         }
         match value {
-            serde_json::Value::Object(map) => map.iter().for_each(|(k, v)| check(v, &format!("{path}.{k}"), seen)),
+            serde_json::Value::Object(map) => map
+                .iter()
+                .for_each(|(k, v)| check(v, &format!("{path}.{k}"), seen)),
             serde_json::Value::Array(list) => list.iter().for_each(|v| check(v, path, seen)),
             _ => {}
         }
     }
     let mut seen = 0;
     for crd in crds(Mode::Standalone, None) {
-        check(&serde_json::to_value(&crd).unwrap(), &crd.spec.names.kind, &mut seen);
+        check(
+            &serde_json::to_value(&crd).unwrap(),
+            &crd.spec.names.kind,
+            &mut seen,
+        );
     }
     assert!(seen > 50, "found {seen} rules only");
 }
