@@ -8,6 +8,8 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use veneer_api::NodePool;
+
 use super::index::{TypeIndex, number};
 use super::merge::{Clash, Matched, NOBODY, Table};
 use super::{OverheadAmount, Overlay, Problem, TieBreak};
@@ -26,6 +28,19 @@ pub struct Pool {
     pub name: String,
     /// `spec.template.metadata.labels`.
     pub labels: Vec<(String, String)>,
+}
+
+impl From<&NodePool> for Pool {
+    fn from(manifest: &NodePool) -> Self {
+        let labels = &manifest.spec.template.metadata.labels;
+        Self {
+            name: manifest.metadata.name.clone().unwrap_or_default(),
+            labels: labels
+                .iter()
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
+        }
+    }
 }
 
 /// What became of an overlay.
@@ -356,6 +371,8 @@ fn matched(index: &TypeIndex, entries: &BitSet, classes: &BitSet) -> Matched {
         if offered.iter().all(|word| *word == 0) {
             continue;
         }
+        let offerings = index.class_of(entry).iter();
+        matched.offerings += offerings.filter(|class| classes.contains(**class as usize)).count();
         let name = number(index.name_of(entry));
         let at = *by_name.entry(name).or_insert_with(|| {
             matched.names.push(name);
@@ -671,26 +688,25 @@ impl Evaluation {
         })
     }
 
+    /// How many offerings an overlay matches in a pool.
+    #[must_use]
+    pub fn matched_offerings(&self, overlay: usize, pool: usize) -> usize {
+        let matched = get(&self.prepared, overlay).and_then(|prepared| prepared.matched_in(pool));
+        matched.map_or(0, |matched| matched.offerings)
+    }
+
     /// How many distinct type names and how many offerings (over all pools) an overlay matches.
     #[must_use]
     pub fn match_counts(&self, overlay: usize) -> (usize, usize) {
         let Some(prepared) = get(&self.prepared, overlay) else {
             return (0, 0);
         };
+        let pools = (0..self.pools.len()).filter_map(|pool| prepared.matched_in(pool));
         let mut names: BTreeSet<u32> = BTreeSet::new();
         let mut offerings = 0;
-        for pool in 0..self.pools.len() {
-            let Some((entries, matched)) = prepared.set_in(pool) else {
-                continue;
-            };
+        for matched in pools {
             names.extend(&matched.names);
-            let count = |entry| {
-                let classes = self.index.class_of(entry).iter();
-                classes
-                    .filter(|class| prepared.classes.contains(**class as usize))
-                    .count()
-            };
-            offerings += entries.iter().map(count).sum::<usize>();
+            offerings += matched.offerings;
         }
         (names.len(), offerings)
     }

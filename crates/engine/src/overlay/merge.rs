@@ -20,6 +20,8 @@ pub(super) struct Matched {
     pub(super) names: Vec<u32>,
     /// `words_per_name` words for each of `names`.
     pub(super) classes: Vec<u64>,
+    /// How many offerings match, those of several entries of one name counted each.
+    pub(super) offerings: usize,
 }
 
 /// Nobody.
