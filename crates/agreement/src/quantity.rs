@@ -322,4 +322,33 @@ mod tests {
             assert_eq!(differences(&honest.replacen(from, to, 1)), 1, "{to}");
         }
     }
+
+    #[test]
+    fn the_generator_reaches_every_corner() {
+        let mut reached = std::collections::BTreeMap::<&str, usize>::new();
+        for number in 0..20_000 {
+            let Case { a: text, b } = Quantities.generate(&mut Rng::new(7, number));
+            let corner = match text.parse::<Quantity>() {
+                Err(error) => match error.fault {
+                    QuantityFault::Form => "refused for its form",
+                    QuantityFault::Number => "refused for its number",
+                    QuantityFault::Suffix => "refused for its unit",
+                },
+                Ok(quantity) if quantity.nanos().is_none() => "beyond 128 bits",
+                Ok(quantity) if quantity.is_zero() => "zero",
+                Ok(quantity) if quantity.to_string() == text => "canonical",
+                Ok(_) if rewritten(&text).is_ok_and(|kept| kept == text) => "kept although not canonical",
+                Ok(quantity) if quantity.is_negative() => "negative and rewritten",
+                Ok(quantity) if quantity == "1n".parse().expect("a quantity") => "rounded up to the smallest",
+                Ok(_) if text.ends_with('i') && text.contains('.') => "fraction of a binary unit",
+                Ok(_) => "rewritten",
+            };
+            *reached.entry(corner).or_default() += 1;
+            let equal =
+                text != b && text.parse::<Quantity>().is_ok() && text.parse::<Quantity>() == b.parse();
+            *reached.entry("two texts of one amount").or_default() += usize::from(equal);
+        }
+        assert_eq!(reached.len(), 12, "{reached:?}");
+        assert!(reached.values().all(|&times| times >= 40), "{reached:?}");
+    }
 }

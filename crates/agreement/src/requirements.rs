@@ -387,4 +387,35 @@ mod tests {
             assert_eq!(differences(&honest.replacen(from, to, 1)), 1, "{to}");
         }
     }
+
+    #[test]
+    fn the_generator_reaches_every_operator_and_outcome() {
+        let mut reached = std::collections::BTreeMap::<String, usize>::new();
+        for number in 0..5_000 {
+            let case = RequirementPairs.generate(&mut Rng::new(7, number));
+            let mut vocabulary = Vocabulary::new();
+            let (a, b) = (read(&case.a, &mut vocabulary), read(&case.b, &mut vocabulary));
+            for (_, requirement) in a.iter() {
+                let bounded = if requirement.bounds() == Default::default() {
+                    ""
+                } else {
+                    " within bounds"
+                };
+                *reached
+                    .entry(format!("{}{bounded}", requirement.operator()))
+                    .or_default() += 1;
+            }
+            let outcome = match a.compatible(&b, &LabelSet::none(), &vocabulary) {
+                Ok(()) if a.iter().any(|(key, _)| b.contains(key)) => "compatible on a common key",
+                Ok(()) => "compatible",
+                Err(reason) if b.get(reason.key()).is_some_and(|_| a.contains(reason.key())) => {
+                    "no common value"
+                }
+                Err(_) => "undefined",
+            };
+            *reached.entry(outcome.to_owned()).or_default() += 1;
+        }
+        assert_eq!(reached.len(), 10, "{reached:?}");
+        assert!(reached.values().all(|&times| times >= 100), "{reached:?}");
+    }
 }
