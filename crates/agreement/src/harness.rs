@@ -76,6 +76,18 @@ pub fn oracle() -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
 }
 
+/// The folder of Karpenter's module: its catalogue and CRDs are data that tests read.
+pub fn karpenter_module() -> Result<PathBuf> {
+    let output = Command::new("go")
+        .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle"))
+        .stderr(Stdio::inherit())
+        .output()
+        .context("running go; it needs Go 1.26 or later")?;
+    ensure!(output.status.success(), "go does not find Karpenter's module");
+    Ok(PathBuf::from(String::from_utf8(output.stdout)?.trim()))
+}
+
 /// Compares the cases `numbers` of `seed`.
 pub fn check<S: Subject>(
     subject: &S,

@@ -5,9 +5,11 @@
 //! and number alone, whatever the number of cases.
 
 mod harness;
+pub mod overlays;
 pub mod quantity;
 pub mod requirements;
 mod rng;
+pub mod schedule;
 
-pub use harness::{Difference, Progress, Report, Subject, check, oracle};
+pub use harness::{Difference, Progress, Report, Subject, check, karpenter_module, oracle};
 pub use rng::Rng;

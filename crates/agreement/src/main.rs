@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
 use veneer_agreement::{Report, Subject, check, oracle};
@@ -30,6 +31,7 @@ struct Arguments {
 enum Kind {
     Quantity,
     Requirements,
+    Overlay,
 }
 
 fn main() -> Result<ExitCode> {
@@ -37,6 +39,7 @@ fn main() -> Result<ExitCode> {
     match arguments.subject {
         Kind::Quantity => run(&Quantities, &arguments),
         Kind::Requirements => run(&RequirementPairs, &arguments),
+        Kind::Overlay => run(&Overlays::new()?, &arguments),
     }
 }
 

@@ -3,20 +3,19 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
 use veneer_agreement::{Subject, check, oracle};
 
-const CASES: u64 = 20_000;
-
-fn agrees<S: Subject>(name: &str, subject: &S) {
+fn agrees<S: Subject>(name: &str, subject: &S, cases: u64) {
     let seed = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .expect("a clock past 1970")
         .as_nanos() as u64
         % 1_000_000_000;
     let oracle = oracle().expect("the oracle builds");
-    let report = check(subject, &oracle, seed, 0..CASES, &mut |_, _, _| {}).expect("the oracle answers");
+    let report = check(subject, &oracle, seed, 0..cases, &mut |_, _, _| {}).expect("the oracle answers");
     println!(
         "{name}: {} cases of seed {seed} in {:.1} s",
         report.cases,
@@ -24,7 +23,7 @@ fn agrees<S: Subject>(name: &str, subject: &S) {
     );
     assert!(
         report.differences.is_empty(),
-        "{} of {CASES} cases differ; repeat with `agreement {name} --seed {seed}`: {:#?}",
+        "{} of {cases} cases differ; repeat with `agreement {name} --seed {seed}`: {:#?}",
         report.differing,
         report.differences
     );
@@ -32,10 +31,15 @@ fn agrees<S: Subject>(name: &str, subject: &S) {
 
 #[test]
 fn quantities_agree_with_kubernetes() {
-    agrees("quantity", &Quantities);
+    agrees("quantity", &Quantities, 20_000);
 }
 
 #[test]
 fn requirements_agree_with_karpenter() {
-    agrees("requirements", &RequirementPairs);
+    agrees("requirements", &RequirementPairs, 20_000);
+}
+
+#[test]
+fn overlays_agree_with_karpenter() {
+    agrees("overlay", &Overlays::new().expect("Karpenter's catalogue"), 500);
 }
