@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -71,7 +72,12 @@ type Pool struct {
 
 // Result answers a case.
 type Result struct {
-	Error    string    `json:"reconcileError,omitempty"`
+	Error string `json:"reconcileError,omitempty"`
+	// What the controller and the store took, and the most memory this process has had, for benchmarks.
+	ReconcileMs float64 `json:"reconcileMs"`
+	ApplyMs     float64 `json:"applyMs"`
+	PeakRSSMiB  float64 `json:"peakRssMib"`
+
 	Overlays []Overlay `json:"overlays"`
 	Pools    []Pool    `json:"pools"`
 }
@@ -107,9 +113,11 @@ func evaluate(instanceTypes []*cloudprovider.InstanceType, in Case) (Result, err
 	controller := nodeoverlay.NewController(clock.RealClock{}, kube, provider, store, cluster)
 
 	result := Result{Overlays: []Overlay{}, Pools: []Pool{}}
+	started := time.Now()
 	if _, err := controller.Reconcile(ctx, reconcile.Request{}); err != nil {
 		result.Error = err.Error()
 	}
+	result.ReconcileMs = batch.Milliseconds(time.Since(started))
 	for i := range in.Overlays {
 		overlay := &v1alpha1.NodeOverlay{}
 		if err := kube.Get(ctx, types.NamespacedName{Name: in.Overlays[i].Name}, overlay); err != nil {
@@ -118,8 +126,11 @@ func evaluate(instanceTypes []*cloudprovider.InstanceType, in Case) (Result, err
 		result.Overlays = append(result.Overlays, verdict(overlay))
 	}
 	for i := range in.NodePools {
-		result.Pools = append(result.Pools, changes(ctx, store, provider, &in.NodePools[i], instanceTypes))
+		pool, applied := changes(ctx, store, provider, &in.NodePools[i], instanceTypes)
+		result.Pools = append(result.Pools, pool)
+		result.ApplyMs += batch.Milliseconds(applied)
 	}
+	result.PeakRSSMiB = batch.PeakRSSMiB()
 	return result, nil
 }
 
@@ -157,15 +168,17 @@ func verdict(overlay *v1alpha1.NodeOverlay) Overlay {
 	return result
 }
 
-func changes(ctx context.Context, store *nodeoverlay.InstanceTypeStore, provider *kwok.CloudProvider, pool *v1.NodePool, catalogue []*cloudprovider.InstanceType) Pool {
+func changes(ctx context.Context, store *nodeoverlay.InstanceTypeStore, provider *kwok.CloudProvider, pool *v1.NodePool, catalogue []*cloudprovider.InstanceType) (Pool, time.Duration) {
 	result := Pool{Name: pool.Name}
 	base, err := provider.GetInstanceTypes(ctx, pool)
+	started := time.Now()
 	if err == nil {
 		base, err = store.ApplyAll(pool.Name, base)
 	}
+	applied := time.Since(started)
 	if err != nil {
 		result.Error = err.Error()
-		return result
+		return result, applied
 	}
 	for i, it := range base {
 		result.Entries++
@@ -184,7 +197,7 @@ func changes(ctx context.Context, store *nodeoverlay.InstanceTypeStore, provider
 			result.Types = append(result.Types, entry)
 		}
 	}
-	return result
+	return result, applied
 }
 
 func texts(list corev1.ResourceList) map[corev1.ResourceName]string {

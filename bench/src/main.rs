@@ -1,0 +1,37 @@
+//! `bench`: runs Karpenter's packages and ours on the same input, one after the other in one go, and prints ratios.
+
+mod measure;
+mod overlay;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Side-by-side benchmarks. Absolute times depend on the machine; the ratios are what counts.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Overlays × 10 pools × Karpenter's AWS catalogue: reconcile and apply, from scratch and after one change
+    Overlay {
+        /// How many overlays; may be given several times
+        #[arg(long, default_values_t = [100, 500])]
+        overlays: Vec<usize>,
+    },
+    /// Our half of a benchmark, in a process of its own so that its memory can be measured
+    #[command(hide = true)]
+    OverlayOurs {
+        /// The case, as JSON
+        case: std::path::PathBuf,
+    },
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().what {
+        What::Overlay { overlays } => overlay::side_by_side(&overlays),
+        What::OverlayOurs { case } => overlay::ours(&case),
+    }
+}
