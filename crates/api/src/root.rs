@@ -1,9 +1,9 @@
 //! Root objects whose `spec` may be absent.
 //!
 //! Karpenter's node classes do not require `spec`, and a KWOKNodeClass usually comes without one. The root that
-//! kube derives requires it, so a list with one such object would fail to read; this root takes the default instead.
+//! kube derives requires it, so a list with one such object would fail to read; in this root it is optional.
 
-/// Defines a root object with the identity of a derived one, and a `spec` that defaults.
+/// Defines a root object with the identity of a derived one, and an optional `spec`.
 macro_rules! optional_spec_root {
     ($(#[$meta:meta])* $kind:ident($definition:ident) { spec: $spec:ident, status: $status:ident }) => {
         $(#[$meta])*
@@ -13,7 +13,7 @@ macro_rules! optional_spec_root {
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             /// What is wanted.
             #[serde(default)]
-            pub spec: $spec,
+            pub spec: Option<$spec>,
             /// What was observed.
             #[serde(default)]
             pub status: Option<$status>,
@@ -24,7 +24,7 @@ macro_rules! optional_spec_root {
             #[must_use]
             pub fn new(name: &str, spec: $spec) -> Self {
                 let derived = $definition::new(name, spec);
-                Self { metadata: derived.metadata, spec: derived.spec, status: derived.status }
+                Self { metadata: derived.metadata, spec: Some(derived.spec), status: derived.status }
             }
         }
 
@@ -35,7 +35,10 @@ macro_rules! optional_spec_root {
                 object.serialize_field("apiVersion", &<$definition as kube::Resource>::api_version(&()))?;
                 object.serialize_field("kind", &<$definition as kube::Resource>::kind(&()))?;
                 object.serialize_field("metadata", &self.metadata)?;
-                object.serialize_field("spec", &self.spec)?;
+                match &self.spec {
+                    Some(spec) => object.serialize_field("spec", spec)?,
+                    None => object.skip_field("spec")?,
+                }
                 match &self.status {
                     Some(status) => object.serialize_field("status", status)?,
                     None => object.skip_field("status")?,

@@ -72,33 +72,26 @@ pub(crate) use text_enum;
 
 #[cfg(test)]
 mod tests {
-    text_enum! {
-        /// Two colours, one of them written with a capital.
-        Colour {
-            /// Red.
-            Red = "red",
-            /// Blue.
-            Blue = "Blue",
-        }
-    }
+    use crate::overprovisioner::SpareState;
 
     #[test]
     fn a_known_value_reads_as_its_variant_and_writes_back_the_same() {
-        let colour: Colour = serde_json::from_str("\"red\"").unwrap();
-        assert_eq!(colour, Colour::Red);
-        assert_eq!(serde_json::to_string(&colour).unwrap(), "\"red\"");
-        assert_eq!(Colour::from("Blue"), Colour::Blue);
+        let state: SpareState = serde_json::from_str("\"Stopped\"").unwrap();
+        assert_eq!(state, SpareState::Stopped);
+        assert_eq!(serde_json::to_string(&state).unwrap(), "\"Stopped\"");
+        assert_eq!(SpareState::from("Hibernated"), SpareState::Hibernated);
     }
 
     #[test]
     fn an_unknown_value_is_kept_as_it_was() {
-        let colour: Colour = serde_json::from_str("\"green\"").unwrap();
-        assert_eq!(colour, Colour::Other("green".into()));
-        assert_eq!(serde_json::to_string(&colour).unwrap(), "\"green\"");
+        let state: SpareState = serde_json::from_str("\"Dreaming\"").unwrap();
+        assert_eq!(state, SpareState::Other("Dreaming".into()));
+        assert_eq!(state.to_string(), "Dreaming");
+        assert_eq!(serde_json::to_string(&state).unwrap(), "\"Dreaming\"");
     }
 
     #[test]
     fn a_value_that_is_not_text_is_refused() {
-        assert!(serde_json::from_str::<Colour>("3").is_err());
+        assert!(serde_json::from_str::<SpareState>("3").is_err());
     }
 }

@@ -8,50 +8,50 @@ use serde_json::{Map, Value, json};
 /// The cases of one kind.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Table {
-    pub base: Value,
-    pub accepted: Vec<Case>,
-    pub refused: Vec<Case>,
+pub(crate) struct Table {
+    pub(crate) base: Value,
+    pub(crate) accepted: Vec<Case>,
+    pub(crate) refused: Vec<Case>,
     #[serde(default)]
-    pub updates: Vec<Update>,
+    pub(crate) updates: Vec<Update>,
     #[serde(default)]
-    pub status: Vec<Status>,
+    pub(crate) status: Vec<Status>,
     #[serde(default)]
-    pub refused_by_provider: Vec<Case>,
+    pub(crate) refused_by_provider: Vec<Case>,
 }
 
 /// A new object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Case {
-    pub case: String,
-    pub spec: Value,
-    pub says: Option<String>,
-    pub karpenter: Option<String>,
-    pub provider: Option<String>,
+pub(crate) struct Case {
+    pub(crate) case: String,
+    pub(crate) spec: Value,
+    pub(crate) says: Option<String>,
+    pub(crate) karpenter: Option<String>,
+    pub(crate) provider: Option<String>,
 }
 
 /// A change of an object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Update {
-    pub case: String,
-    pub from: Value,
-    pub to: Value,
-    pub says: Option<String>,
+pub(crate) struct Update {
+    pub(crate) case: String,
+    pub(crate) from: Value,
+    pub(crate) to: Value,
+    pub(crate) says: Option<String>,
 }
 
 /// A status for the base object.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Status {
-    pub case: String,
-    pub status: Value,
-    pub says: Option<String>,
+pub(crate) struct Status {
+    pub(crate) case: String,
+    pub(crate) status: Value,
+    pub(crate) says: Option<String>,
 }
 
 /// All tables, with the names of their files.
-pub fn tables() -> Vec<(String, Table)> {
+pub(crate) fn tables() -> Vec<(String, Table)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .unwrap()
@@ -73,14 +73,14 @@ pub fn tables() -> Vec<(String, Table)> {
 
 impl Table {
     /// The base object with a change merged into its spec.
-    pub fn object(&self, spec: &Value) -> Value {
+    pub(crate) fn object(&self, spec: &Value) -> Value {
         let mut object = self.base.clone();
         merge(&mut object, &json!({ "spec": expand(spec) }));
         object
     }
 
     /// The base object with a status.
-    pub fn with_status(&self, status: &Value) -> Value {
+    pub(crate) fn with_status(&self, status: &Value) -> Value {
         let mut object = self.base.clone();
         object["status"] = expand(status);
         object

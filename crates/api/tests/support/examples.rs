@@ -7,16 +7,16 @@
 use std::{fs, path::Path};
 
 /// One manifest of a document.
-pub struct Example {
-    pub name: String,
-    pub refused: Option<String>,
-    pub yaml: String,
-    pub api_version: String,
-    pub kind: String,
+pub(crate) struct Example {
+    pub(crate) name: String,
+    pub(crate) refused: Option<String>,
+    pub(crate) yaml: String,
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
 }
 
 /// All examples.
-pub fn examples() -> Vec<Example> {
+pub(crate) fn examples() -> Vec<Example> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/examples");
     let mut paths: Vec<_> = fs::read_dir(&folder)
         .unwrap()

@@ -10,7 +10,7 @@ const CORE: &str = "sigs.k8s.io/karpenter";
 const AWS: &str = "github.com/aws/karpenter-provider-aws";
 
 /// The provider-neutral CRDs, with the node classes of both providers.
-pub fn neutral() -> Vec<String> {
+pub(crate) fn neutral() -> Vec<String> {
     let mut crds = read(&module(CORE).join("pkg/apis/crds"));
     crds.extend(read(&module(CORE).join("kwok/apis/crds")));
     crds.extend(node_class_of_aws());
@@ -18,14 +18,14 @@ pub fn neutral() -> Vec<String> {
 }
 
 /// The CRDs of the AWS provider's chart, with the node class of KWOK.
-pub fn of_ec2() -> Vec<String> {
+pub(crate) fn of_ec2() -> Vec<String> {
     let mut crds = read(&module(AWS).join("pkg/apis/crds"));
     crds.extend(read(&module(CORE).join("kwok/apis/crds")));
     crds
 }
 
 /// The CRDs of the KWOK provider's chart, with the node class of AWS.
-pub fn of_kwok() -> Vec<String> {
+pub(crate) fn of_kwok() -> Vec<String> {
     let mut crds = read(&module(CORE).join("kwok/charts/crds"));
     crds.extend(read(&module(CORE).join("kwok/apis/crds")));
     crds.extend(node_class_of_aws());

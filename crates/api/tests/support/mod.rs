@@ -1,6 +1,9 @@
-//! What the tests on a real API server share: the tables of cases, and a server to send them to.
+//! What the tests of the CRDs share: the tables of cases, Karpenter's CRDs, and a server to send objects to.
+//! Each test file compiles its own copy and uses a part of it.
+#![allow(dead_code)]
 
-pub mod cases;
-pub mod examples;
-pub mod karpenter;
-pub mod server;
+pub(crate) mod cases;
+pub(crate) mod examples;
+pub(crate) mod karpenter;
+pub(crate) mod server;
+pub(crate) mod types;

@@ -10,20 +10,20 @@ use serde_json::Value;
 use veneer_testbed::{Cluster, Options};
 
 /// An API server.
-pub struct Server {
+pub(crate) struct Server {
     client: Client,
     cluster: Cluster,
 }
 
 /// What the API server thinks of an object.
 #[derive(Debug)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     Accepted(Value),
     Refused(String),
 }
 
 impl Verdict {
-    pub fn is_accepted(&self) -> bool {
+    pub(crate) fn is_accepted(&self) -> bool {
         matches!(self, Verdict::Accepted(_))
     }
 }
@@ -31,7 +31,7 @@ impl Verdict {
 const CRDS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 impl Server {
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let cluster = tokio::task::spawn_blocking(|| Cluster::start(Options::api_server()).unwrap())
             .await
             .unwrap();
@@ -46,7 +46,7 @@ impl Server {
     }
 
     /// Installs CRDs in place of those that are there, and waits until every one of them is served.
-    pub async fn replace_crds(&self, texts: &[String]) {
+    pub(crate) async fn replace_crds(&self, texts: &[String]) {
         self.send("DELETE", CRDS, "application/json", String::new())
             .await
             .unwrap();
@@ -73,21 +73,21 @@ impl Server {
     }
 
     /// Asks whether a new object would be accepted, as kubectl does: with strict field validation.
-    pub async fn create(&self, object: &Value) -> Verdict {
+    pub(crate) async fn create(&self, object: &Value) -> Verdict {
         let path = format!("{}?dryRun=All&fieldValidation=Strict", collection(object));
         self.verdict("POST", &path, "application/json", object.to_string())
             .await
     }
 
     /// The same for the text of a manifest, which the API server reads itself.
-    pub async fn create_from_yaml(&self, collection: &str, yaml: &str) -> Verdict {
+    pub(crate) async fn create_from_yaml(&self, collection: &str, yaml: &str) -> Verdict {
         let path = format!("{collection}?dryRun=All&fieldValidation=Strict");
         self.verdict("POST", &path, "application/yaml", yaml.to_owned())
             .await
     }
 
     /// Asks whether an object that exists could become another one. Leaves nothing behind.
-    pub async fn update(&self, from: &Value, to: &Value) -> Verdict {
+    pub(crate) async fn update(&self, from: &Value, to: &Value) -> Verdict {
         self.apply(from, "", "").await;
         let verdict = self.apply(to, "", "&dryRun=All").await;
         self.delete(from).await;
@@ -95,7 +95,7 @@ impl Server {
     }
 
     /// Asks whether an object could have this status. Leaves nothing behind.
-    pub async fn status(&self, object: &Value) -> Verdict {
+    pub(crate) async fn status(&self, object: &Value) -> Verdict {
         let mut without_status = object.clone();
         without_status.as_object_mut().unwrap().remove("status");
         let created = self.apply(&without_status, "", "").await;
@@ -106,31 +106,17 @@ impl Server {
     }
 
     /// Stores an object and returns it as the API server keeps it.
-    pub async fn store(&self, object: &Value) -> Value {
+    pub(crate) async fn store(&self, object: &Value) -> Value {
         match self.apply(object, "", "").await {
             Verdict::Accepted(stored) => stored,
             Verdict::Refused(message) => panic!("{object}: {message}"),
         }
     }
 
-    pub async fn delete(&self, object: &Value) {
+    pub(crate) async fn delete(&self, object: &Value) {
         self.send("DELETE", &path_of(object), "", String::new())
             .await
             .unwrap();
-    }
-
-    /// The names of the columns that `kubectl get` shows.
-    pub async fn columns(&self, collection: &str) -> Vec<String> {
-        let request = http::Request::get(collection)
-            .header("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io")
-            .body(Vec::new())
-            .unwrap();
-        let table: Value = serde_json::from_str(&self.client.request_text(request).await.unwrap()).unwrap();
-        let columns = table["columnDefinitions"].as_array().unwrap();
-        columns
-            .iter()
-            .map(|column| column["name"].as_str().unwrap().to_owned())
-            .collect()
     }
 
     async fn apply(&self, object: &Value, subresource: &str, options: &str) -> Verdict {
@@ -181,7 +167,7 @@ impl Server {
 }
 
 /// The path under which objects of a kind stand.
-pub fn collection(object: &Value) -> String {
+pub(crate) fn collection(object: &Value) -> String {
     let plural = match object["kind"].as_str().unwrap() {
         "NodeOverlay" => "nodeoverlays",
         "NodePool" => "nodepools",
