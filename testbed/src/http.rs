@@ -38,10 +38,14 @@ impl Http {
         })
     }
 
+    /// Gives up early, because it is asked again and again and the one who listens may be a silent stranger.
     pub(crate) fn get(&self, url: &str) -> Result<Answer, ureq::Error> {
         let mut response = self
             .agent
             .get(url)
+            .config()
+            .timeout_global(Some(Duration::from_secs(2)))
+            .build()
             .header("Authorization", &self.authorization)
             .call()?;
         Ok((response.status().as_u16(), response.body_mut().read_to_string()?))
