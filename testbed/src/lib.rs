@@ -27,4 +27,4 @@ mod process;
 pub use certs::KUBECONFIG_MARK;
 pub use cluster::{Cluster, Options};
 pub use error::Error;
-pub use part::{Part, karpenter_crds};
+pub use part::{Part, karpenter_crds, karpenter_instance_types};

@@ -68,7 +68,7 @@ pub fn karpenter_crds() -> Result<Vec<String>, Error> {
 }
 
 /// The catalogue that Karpenter's KWOK provider launches from.
-pub(crate) fn karpenter_instance_types() -> Result<PathBuf, Error> {
+pub fn karpenter_instance_types() -> Result<PathBuf, Error> {
     Ok(built("karpenter-kwok.files")?.join("instance-types.json"))
 }
 
