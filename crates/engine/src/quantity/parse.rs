@@ -225,7 +225,13 @@ fn leading(text: &str, passes: impl Fn(char) -> bool) -> (&str, &str) {
 
 /// The number that a run of digits stands for; no digits are zero.
 fn integer(digits: &str) -> BigInt {
-    BigInt::parse_bytes(digits.as_bytes(), 10).unwrap_or_default()
+    /// Longer runs are halved, since reading digit by digit takes time quadratic in their number.
+    const RUN: usize = 1000;
+    if digits.len() <= RUN {
+        return BigInt::parse_bytes(digits.as_bytes(), 10).unwrap_or_default();
+    }
+    let (high, low) = digits.split_at(digits.len() / 2);
+    integer(high) * BigInt::from(10).pow(u32::try_from(low.len()).unwrap_or(u32::MAX)) + integer(low)
 }
 
 /// The exponent and notation of a unit.

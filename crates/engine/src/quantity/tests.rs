@@ -258,6 +258,15 @@ fn enormous_exponents_cost_nothing() {
 }
 
 #[test]
+fn numbers_of_any_length_keep_every_digit() {
+    for length in [999, 1000, 1001, 2500, 5003] {
+        let digits: String = ('1'..='9').cycle().take(length).collect();
+        let printed = q(&format!("{digits}e3")).to_string();
+        assert_eq!(printed, format!("{digits}e3"), "{length} digits");
+    }
+}
+
+#[test]
 fn constructors_and_documents() {
     assert_eq!(Quantity::from_milli(1500).to_string(), "1500m");
     assert_eq!(Quantity::binary(3 << 30).to_string(), "3Gi");
