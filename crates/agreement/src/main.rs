@@ -1,11 +1,13 @@
 //! `agreement`: generates cases, asks Karpenter's packages and ours, and prints where they differ.
 
+mod schedule_command;
+
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand};
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
@@ -13,9 +15,14 @@ use veneer_agreement::{Report, Subject, check, oracle};
 
 /// Holds the engine against Karpenter's own packages. Exit code 1 if they differ.
 #[derive(Parser)]
-struct Arguments {
+struct Command {
     /// What to compare
+    #[command(subcommand)]
     subject: Kind,
+}
+
+#[derive(clap::Args)]
+struct Arguments {
     /// How many cases
     #[arg(long, default_value_t = 200_000)]
     cases: u64,
@@ -27,27 +34,34 @@ struct Arguments {
     only: Option<u64>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Subcommand)]
 enum Kind {
-    Quantity,
-    Requirements,
-    Overlay,
+    /// Quantities: parsing, printing, arithmetic
+    Quantity(Arguments),
+    /// Requirements: compatibility and intersection
+    Requirements(Arguments),
+    /// NodeOverlays: verdicts, prices and capacity
+    Overlay(Arguments),
+    /// The scheduler: where pods go and what would be launched
+    Schedule(schedule_command::Arguments),
 }
 
 fn main() -> Result<ExitCode> {
-    let arguments = Arguments::parse();
-    match arguments.subject {
-        Kind::Quantity => run(&Quantities, &arguments),
-        Kind::Requirements => run(&RequirementPairs, &arguments),
-        Kind::Overlay => run(&Overlays::new()?, &arguments),
+    match Command::parse().subject {
+        Kind::Quantity(arguments) => run(&Quantities, &arguments),
+        Kind::Requirements(arguments) => run(&RequirementPairs, &arguments),
+        Kind::Overlay(arguments) => run(&Overlays::new()?, &arguments),
+        Kind::Schedule(arguments) => schedule_command::run(&arguments),
     }
 }
 
+fn random_seed() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64 % 1_000_000_000
+}
+
 fn run<S: Subject>(subject: &S, arguments: &Arguments) -> Result<ExitCode> {
-    let seed = arguments.seed.unwrap_or_else(|| {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        since.as_nanos() as u64 % 1_000_000_000
-    });
+    let seed = arguments.seed.unwrap_or_else(random_seed);
     let numbers = arguments.only.map_or(0..arguments.cases, |only| only..only + 1);
     let mut err = std::io::stderr().lock();
     let live = err.is_terminal();

@@ -2,10 +2,9 @@
 //! holds placements against. It is read apart from the engine, so that a fault there shows.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use veneer_engine::quantity::Quantity;
@@ -136,15 +135,7 @@ pub struct Facts {
 impl Facts {
     /// Finds the catalogue among the sources of the oracle's dependencies.
     pub fn load() -> Result<Self> {
-        let oracle = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle");
-        let output = Command::new("go")
-            .args(["list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/karpenter"])
-            .current_dir(&oracle)
-            .stderr(Stdio::inherit())
-            .output()
-            .context("running go, which the oracle needs")?;
-        ensure!(output.status.success(), "go cannot find the sources of Karpenter");
-        let module = PathBuf::from(String::from_utf8(output.stdout)?.trim());
+        let module = crate::karpenter_module()?;
         let path = module.join("kwok/examples/aws_instance_types.json");
         let text = std::fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
         let entries = serde_json::from_str(&text).with_context(|| format!("reading {}", path.display()))?;

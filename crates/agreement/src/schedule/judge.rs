@@ -1,0 +1,150 @@
+//! Decides whether both sides agree on a scenario, and makes scenarios smaller on which they do not.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::answer::Answer;
+use super::oracle::Oracle;
+use super::ours::Ours;
+use super::{Facts, Scenario, check, compare};
+
+/// How often Karpenter is asked at first, after a difference, and before a difference is believed.
+const REPEATS: [usize; 3] = [2, 10, 60];
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub enum Verdict {
+    /// Karpenter repeats itself, and we say the same.
+    Same,
+    /// Karpenter gives different answers, and ours is one of them.
+    OneOf,
+    /// Karpenter gives different answers, ours is another one with the same counts and cost, and every constraint holds.
+    AsGood,
+    /// Neither; where we differ.
+    Differs(Vec<String>),
+}
+
+impl Verdict {
+    /// Where we differ, if we do.
+    #[must_use]
+    pub fn details(&self) -> &[String] {
+        match self {
+            Self::Differs(details) => details,
+            _ => &[],
+        }
+    }
+}
+
+/// A verdict with what it rests on.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// What came out.
+    pub verdict: Verdict,
+    /// Karpenter's answers.
+    pub theirs: Vec<Answer>,
+    /// Our answer.
+    pub ours: Answer,
+}
+
+/// Both sides.
+pub struct Judge<'a> {
+    facts: &'a Facts,
+    oracle: Oracle,
+    ours: Ours,
+}
+
+impl<'a> Judge<'a> {
+    /// Starts both sides.
+    pub fn new(facts: &'a Facts, oracle: &Path) -> Result<Self> {
+        Ok(Self {
+            facts,
+            oracle: Oracle::start(oracle, facts)?,
+            ours: Ours::new(facts)?,
+        })
+    }
+
+    /// Asks both sides.
+    pub fn judge(&mut self, scenario: &Scenario) -> Result<Judgement> {
+        let ours = self.ours.answer(scenario)?;
+        let mut theirs: Vec<Answer> = Vec::new();
+        let mut details = Vec::new();
+        for repeat in REPEATS {
+            theirs.extend(self.oracle.ask(scenario, repeat)?);
+            let varies = theirs.iter().skip(1).any(|other| {
+                theirs.first().is_some_and(|first| !compare::exact(first, other).is_empty())
+            });
+            let differences: Vec<_> = theirs.iter().map(|answer| compare::exact(answer, &ours)).collect();
+            if differences.iter().any(Vec::is_empty) {
+                let verdict = if varies { Verdict::OneOf } else { Verdict::Same };
+                return Ok(Judgement { verdict, theirs, ours });
+            }
+            details = if varies {
+                let mut details = compare::within(&theirs, &ours);
+                details.extend(check::violations(self.facts, scenario, &ours)?);
+                if details.is_empty() {
+                    return Ok(Judgement { verdict: Verdict::AsGood, theirs, ours });
+                }
+                details
+            } else {
+                differences.into_iter().next().unwrap_or_default()
+            };
+        }
+        Ok(Judgement { verdict: Verdict::Differs(details), theirs, ours })
+    }
+
+    /// Karpenter's answers alone.
+    pub fn ask(&mut self, scenario: &Scenario, repeat: usize) -> Result<Vec<Answer>> {
+        self.oracle.ask(scenario, repeat)
+    }
+
+    /// The smallest part of a scenario, as far as leaving things out one after the other gets, on which both sides
+    /// still differ.
+    pub fn shrink(&mut self, scenario: &Scenario) -> Result<Scenario> {
+        let mut smallest = scenario.clone();
+        // Parts of halving size first: most objects do not matter.
+        let mut part = smallest.objects.len().div_ceil(2);
+        while part > 0 {
+            let mut from = 0;
+            while from < smallest.objects.len() {
+                let mut without = smallest.clone();
+                let to = (from + part).min(without.objects.len());
+                without.objects.drain(from..to);
+                if self.still_differs(&without) {
+                    smallest = without;
+                } else {
+                    from += part;
+                }
+            }
+            part /= 2;
+        }
+        self.fewer_types(smallest)
+    }
+
+    fn fewer_types(&mut self, mut smallest: Scenario) -> Result<Scenario> {
+        let mut part = smallest.types.as_ref().map_or(0, |types| types.len().div_ceil(2));
+        while part > 0 {
+            let mut from = 0;
+            while smallest.types.as_ref().is_some_and(|types| from < types.len()) {
+                let mut without = smallest.clone();
+                if let Some(types) = &mut without.types {
+                    let to = (from + part).min(types.len());
+                    types.drain(from..to);
+                }
+                if self.still_differs(&without) {
+                    smallest = without;
+                } else {
+                    from += part;
+                }
+            }
+            part /= 2;
+        }
+        Ok(smallest)
+    }
+
+    fn still_differs(&mut self, scenario: &Scenario) -> bool {
+        // A part that the oracle refuses, such as a claim without its volume, is of no use.
+        self.judge(scenario)
+            .is_ok_and(|judgement| matches!(judgement.verdict, Verdict::Differs(_)))
+    }
+}
