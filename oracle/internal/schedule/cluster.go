@@ -132,22 +132,48 @@ func decode(manifests []json.RawMessage) ([]client.Object, error) {
 	return objects, nil
 }
 
-// complete adds the status that other controllers of a live cluster would have written: the kube-scheduler marks a pod
-// that fits nowhere, and Karpenter's readiness controller marks pools.
+// complete adds what a live cluster would have added: the API server its defaults, the kube-scheduler a mark on each pod
+// that fits nowhere, and Karpenter's readiness controller one on each pool.
 func complete(object client.Object) {
 	switch object := object.(type) {
 	case *corev1.Pod:
+		defaults(&object.Spec)
 		if object.Spec.NodeName == "" && !podutils.FailedToSchedule(object) {
 			object.Status.Phase = corev1.PodPending
 			object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{
 				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,
 			})
 		}
+	case *appsv1.DaemonSet:
+		defaults(&object.Spec.Template.Spec)
 	case *v1.NodePool:
 		if len(object.Status.Conditions) == 0 {
 			conditions := object.StatusConditions()
 			conditions.SetTrue(v1.ConditionTypeValidationSucceeded)
 			conditions.SetTrue(v1.ConditionTypeNodeClassReady)
+		}
+	}
+}
+
+// defaults are those of the API server that scheduling depends on: limits are requests where none are stated, and ports
+// are for TCP.
+func defaults(spec *corev1.PodSpec) {
+	for _, containers := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range containers {
+			for name, limit := range containers[i].Resources.Limits {
+				if _, stated := containers[i].Resources.Requests[name]; stated {
+					continue
+				}
+				if containers[i].Resources.Requests == nil {
+					containers[i].Resources.Requests = corev1.ResourceList{}
+				}
+				containers[i].Resources.Requests[name] = limit
+			}
+			for j := range containers[i].Ports {
+				if containers[i].Ports[j].Protocol == "" {
+					containers[i].Ports[j].Protocol = corev1.ProtocolTCP
+				}
+			}
 		}
 	}
 }
