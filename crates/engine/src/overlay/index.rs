@@ -96,6 +96,11 @@ impl TypeIndex {
         self.names
     }
 
+    /// How many offerings there are.
+    pub(super) fn offerings(&self) -> usize {
+        self.class_of.iter().map(Vec::len).sum()
+    }
+
     /// How many offering classes there are.
     pub(super) fn class_count(&self) -> usize {
         self.classes.len()

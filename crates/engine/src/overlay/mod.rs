@@ -16,16 +16,22 @@
 
 pub mod advice;
 pub mod draft;
+mod conflict;
 mod evaluate;
+mod evaluation;
 mod index;
 mod launchable;
 mod manifest;
 mod merge;
 mod nearest;
+mod prepared;
 mod price;
+pub mod status;
 mod validate;
 
-pub use evaluate::{Conflict, ConflictField, Evaluation, Evaluator, Fate, Pool, Standing, Verdict};
+pub use conflict::{Conflict, ConflictField};
+pub use evaluate::{Evaluator, Pool};
+pub use evaluation::{Evaluation, Fate, Standing, Verdict};
 pub use launchable::launchable;
 pub use manifest::{OverheadAmount, Overlay, Selector};
 pub use nearest::nearest;
