@@ -1,9 +1,10 @@
 //! Labels, capacity and overhead of an EC2 type, as Karpenter's AWS provider computes them for an EC2NodeClass that
 //! says nothing special: AL2023, the kubelet's defaults, a root volume of 20 GiB, pods limited by network interfaces.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
-use super::data::{Device, Shape};
+use super::data::Shape;
 use crate::instance_type::Overhead;
 use crate::labels;
 use crate::quantity::Quantity;
@@ -110,23 +111,8 @@ impl Shapes {
 
     /// The labels of a node of this type, zone aside.
     pub(super) fn requirements(&self, shape: &Shape<'_>, vocabulary: &mut Vocabulary) -> Requirements {
-        let mut capacity_types = Vec::new();
-        capacity_types.extend(shape.on_demand.then_some(labels::ON_DEMAND));
-        capacity_types.extend(shape.spot.then_some(labels::SPOT));
-        let one = |text: &str| vec![text.to_owned()];
-        let number = |value: i64| vec![value.to_string()];
-        // The sources have no zeros where a label exists, except for counts.
-        let positive = |value: i64| if value > 0 { number(value) } else { Vec::new() };
-        let name = |device: &Option<Device<'_>>| device.as_ref().map_or_else(Vec::new, |d| one(d.name));
-        let maker =
-            |device: &Option<Device<'_>>| device.as_ref().map_or_else(Vec::new, |d| one(d.manufacturer));
-        let count = |device: &Option<Device<'_>>| device.as_ref().map_or_else(Vec::new, |d| number(d.count));
-        let gpu_memory = shape.gpu.as_ref().map_or_else(Vec::new, |gpu| number(gpu.size));
-        let accelerator = if shape.neuron.is_some() {
-            &shape.neuron
-        } else {
-            &shape.accelerator
-        };
+        let gpu = shape.gpu.as_ref();
+        let accelerator = shape.neuron.as_ref().or(shape.accelerator.as_ref());
         let (category, generation) = category_and_generation(shape.name).unzip();
         let (family, size) = shape
             .name
@@ -134,44 +120,50 @@ impl Shapes {
             .filter(|(_, size)| !size.contains('.'))
             .unzip();
         let flex = family.unwrap_or(shape.name).contains("-flex");
+        // The sources have no zeros where a label exists, except for counts.
+        let positive = |value: i64| (value > 0).then_some(value);
 
-        let values: [Vec<String>; VARYING.len()] = [
-            one(shape.name),
-            one(shape.architecture),
-            capacity_types.into_iter().map(str::to_owned).collect(),
-            number(shape.cpu),
-            one(shape.cpu_manufacturer),
-            number(shape.clock_mhz),
-            number(shape.memory_mib),
-            positive(shape.ebs_mbps),
-            positive(shape.network_mbps),
-            category.map(str::to_owned).into_iter().collect(),
-            generation.map(str::to_owned).into_iter().collect(),
-            family.map(str::to_owned).into_iter().collect(),
-            size.map(str::to_owned).into_iter().collect(),
-            one(if flex { "true" } else { "false" }),
-            positive(shape.nvme_gb),
-            name(&shape.gpu),
-            maker(&shape.gpu),
-            count(&shape.gpu),
-            gpu_memory,
-            name(accelerator),
-            maker(accelerator),
-            count(accelerator),
-            one(shape.hypervisor),
-            one(if shape.encryption_in_transit {
-                "true"
-            } else {
-                "false"
-            }),
-            vec!["default".to_owned(), "dedicated".to_owned()],
-        ];
-        let mut requirements = self.common.clone();
-        for (key, values) in self.keys.iter().zip(values) {
-            let values: Vec<Symbol> = values.iter().map(|value| vocabulary.intern(value)).collect();
-            requirements.add(*key, Requirement::one_of(values), vocabulary);
-        }
-        requirements
+        let mut labels = LabelWriter {
+            requirements: self.common.clone(),
+            keys: self.keys.iter(),
+            vocabulary,
+            digits: String::new(),
+        };
+        labels.text(Some(shape.name));
+        labels.text(Some(shape.architecture));
+        labels.texts(match (shape.on_demand, shape.spot) {
+            (true, true) => &[labels::ON_DEMAND, labels::SPOT],
+            (true, false) => &[labels::ON_DEMAND],
+            (false, true) => &[labels::SPOT],
+            (false, false) => &[],
+        });
+        labels.number(Some(shape.cpu));
+        labels.text(Some(shape.cpu_manufacturer));
+        labels.number(Some(shape.clock_mhz));
+        labels.number(Some(shape.memory_mib));
+        labels.number(positive(shape.ebs_mbps));
+        labels.number(positive(shape.network_mbps));
+        labels.text(category);
+        labels.text(generation);
+        labels.text(family);
+        labels.text(size);
+        labels.text(Some(if flex { "true" } else { "false" }));
+        labels.number(positive(shape.nvme_gb));
+        labels.text(gpu.map(|gpu| gpu.name));
+        labels.text(gpu.map(|gpu| gpu.manufacturer));
+        labels.number(gpu.map(|gpu| gpu.count));
+        labels.number(gpu.map(|gpu| gpu.size));
+        labels.text(accelerator.map(|device| device.name));
+        labels.text(accelerator.map(|device| device.manufacturer));
+        labels.number(accelerator.map(|device| device.count));
+        labels.text(Some(shape.hypervisor));
+        labels.text(Some(if shape.encryption_in_transit {
+            "true"
+        } else {
+            "false"
+        }));
+        labels.texts(&["default", "dedicated"]);
+        labels.requirements
     }
 
     /// What the machine has. Resources of which it has none are listed with 0, as the provider lists them.
@@ -232,6 +224,36 @@ impl Shapes {
                 (&names.storage, Quantity::binary(ROOT_VOLUME / 10)),
             ]),
         }
+    }
+}
+
+/// States one label after the other, in the order of [`VARYING`].
+struct LabelWriter<'a> {
+    requirements: Requirements,
+    keys: std::slice::Iter<'a, Symbol>,
+    vocabulary: &'a mut Vocabulary,
+    digits: String,
+}
+
+impl LabelWriter<'_> {
+    fn texts(&mut self, values: &[&str]) {
+        let Some(key) = self.keys.next() else { return };
+        let requirement = Requirement::one_of(values.iter().map(|value| self.vocabulary.intern(value)));
+        self.requirements.add(*key, requirement, self.vocabulary);
+    }
+
+    /// A label that is absent if there is no value.
+    fn text(&mut self, value: Option<&str>) {
+        self.texts(value.as_slice());
+    }
+
+    fn number(&mut self, value: Option<i64>) {
+        let mut digits = std::mem::take(&mut self.digits);
+        digits.clear();
+        // Writing to a string cannot fail.
+        let value = value.map(|value| _ = write!(digits, "{value}"));
+        self.text(value.map(|()| digits.as_str()));
+        self.digits = digits;
     }
 }
 

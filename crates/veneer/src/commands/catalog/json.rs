@@ -1,8 +1,9 @@
 //! The catalogue for programs. The format is documented in `docs/src/catalog.md`; fields are only ever added.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::Write;
 
+use anyhow::Result;
 use serde::Serialize;
 use veneer_engine::catalogue::aws;
 use veneer_engine::labels;
@@ -12,6 +13,7 @@ use veneer_engine::resources::ResourceList;
 use veneer_engine::vocabulary::Vocabulary;
 
 use super::{Row, Source};
+use crate::output;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -68,14 +70,13 @@ struct FactsView {
     current_generation: bool,
 }
 
-pub(super) fn write(out: &mut impl Write, source: &Source, rows: &[Row<'_>]) -> io::Result<()> {
+pub(super) fn write(out: &mut impl Write, source: &Source, rows: &[Row<'_>]) -> Result<()> {
     let vocabulary = &source.catalogue.vocabulary;
     let document = Document {
         region: source.aws.as_ref().map(|(region, _)| region_view(region)),
         instance_types: rows.iter().map(|row| type_view(row, vocabulary)).collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document)?;
-    writeln!(out)
+    output::json(out, &document)
 }
 
 fn region_view(region: &aws::Region) -> RegionView<'_> {

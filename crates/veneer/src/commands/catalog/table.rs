@@ -2,7 +2,6 @@
 
 use std::io::{self, Write};
 
-use comfy_table::{CellAlignment, Table, presets};
 use veneer_engine::instance_type::InstanceType;
 use veneer_engine::labels;
 use veneer_engine::quantity::Quantity;
@@ -10,8 +9,11 @@ use veneer_engine::resources::{CPU, MEMORY, PODS, ResourceList};
 use veneer_engine::vocabulary::Vocabulary;
 
 use super::{Row, Source};
+use crate::output::{Align, Columns};
 
-/// Resources that count as accelerators, with how each is called in the GPU column if no label names it.
+const AWS: &str = "karpenter.k8s.aws/instance-";
+
+/// Resources that count as accelerators, for types without labels that say more.
 const ACCELERATORS: [(&str, &str); 4] = [
     ("nvidia.com/gpu", "nvidia"),
     ("amd.com/gpu", "amd"),
@@ -19,56 +21,51 @@ const ACCELERATORS: [(&str, &str); 4] = [
     ("aws.amazon.com/neuron", "neuron"),
 ];
 
-type Column = (&'static str, CellAlignment, fn(&Row<'_>, &Vocabulary) -> String);
+type Column = (&'static str, Align, fn(&Row<'_>, &Vocabulary) -> String);
 
-const COLUMNS: [Column; 9] = [
-    ("NAME", CellAlignment::Left, |row, _| {
-        row.instance_type.name.to_string()
-    }),
-    ("ARCH", CellAlignment::Left, |row, v| {
+const SHAPE: [Column; 6] = [
+    ("NAME", Align::Left, |row, _| row.instance_type.name.to_string()),
+    ("ARCH", Align::Left, |row, v| {
         values(row.instance_type, labels::ARCH, v)
     }),
-    ("VCPU", CellAlignment::Right, |row, _| {
+    ("VCPU", Align::Right, |row, _| {
         amount(&row.instance_type.capacity, CPU)
     }),
-    ("MEMORY", CellAlignment::Right, |row, v| {
-        memory(row.instance_type, v)
-    }),
-    ("GPU", CellAlignment::Left, |row, v| {
-        accelerator(row.instance_type, v)
-    }),
-    ("PODS", CellAlignment::Right, |row, _| {
+    ("MEMORY", Align::Right, |row, v| memory(row.instance_type, v)),
+    ("GPU", Align::Left, |row, v| accelerator(row.instance_type, v)),
+    ("PODS", Align::Right, |row, _| {
         amount(&row.instance_type.capacity, PODS)
     }),
-    ("ON-DEMAND/H", CellAlignment::Right, on_demand),
-    ("SPOT/H", CellAlignment::Right, spot),
-    ("ZONES", CellAlignment::Left, |row, v| zones(row, v)),
 ];
 
-const WIDE: [Column; 7] = [
-    ("OS", CellAlignment::Left, |row, v| {
-        values(row.instance_type, labels::OS, v)
-    }),
-    ("ALLOC-CPU", CellAlignment::Right, |row, _| {
+/// A file may list one type for several operating systems; the embedded catalogue is all Linux.
+const SYSTEM: Column = ("OS", Align::Left, |row, v| {
+    values(row.instance_type, labels::OS, v)
+});
+
+const MARKET: [Column; 3] = [
+    ("ON-DEMAND/H", Align::Right, |row, _| on_demand(row)),
+    ("SPOT/H", Align::Right, |row, _| price(row.spot)),
+    ("ZONES", Align::Left, zones),
+];
+
+const WIDE: [Column; 6] = [
+    ("ALLOC-CPU", Align::Right, |row, _| {
         amount(&row.instance_type.allocatable(), CPU)
     }),
-    ("ALLOC-MEMORY", CellAlignment::Right, |row, _| {
+    ("ALLOC-MEMORY", Align::Right, |row, _| {
         gib(row.instance_type.allocatable().get(MEMORY))
     }),
-    ("NETWORK-MBPS", CellAlignment::Right, |row, v| {
-        values(
-            row.instance_type,
-            "karpenter.k8s.aws/instance-network-bandwidth",
-            v,
-        )
+    ("NETWORK-MBPS", Align::Right, |row, v| {
+        aws_label(row.instance_type, "network-bandwidth", v)
     }),
-    ("EBS-MBPS", CellAlignment::Right, |row, v| {
-        values(row.instance_type, "karpenter.k8s.aws/instance-ebs-bandwidth", v)
+    ("EBS-MBPS", Align::Right, |row, v| {
+        aws_label(row.instance_type, "ebs-bandwidth", v)
     }),
-    ("NVME-GB", CellAlignment::Right, |row, v| {
-        values(row.instance_type, "karpenter.k8s.aws/instance-local-nvme", v)
+    ("NVME-GB", Align::Right, |row, v| {
+        aws_label(row.instance_type, "local-nvme", v)
     }),
-    ("HIBERNATES", CellAlignment::Left, |row, _| {
+    ("HIBERNATES", Align::Left, |row, _| {
         row.facts
             .map_or("-", |facts| if facts.hibernation { "yes" } else { "no" })
             .to_owned()
@@ -76,28 +73,24 @@ const WIDE: [Column; 7] = [
 ];
 
 pub(super) fn write(out: &mut impl Write, source: &Source, rows: &[Row<'_>], wide: bool) -> io::Result<()> {
-    let columns: Vec<Column> = COLUMNS
+    let columns: Vec<Column> = SHAPE
         .into_iter()
+        .chain(source.aws.is_none().then_some(SYSTEM))
+        .chain(MARKET)
         .chain(WIDE.into_iter().filter(|_| wide))
         .collect();
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING);
-    table.set_header(columns.iter().map(|(title, _, _)| *title));
-    for (column, (_, alignment, _)) in table.column_iter_mut().zip(&columns) {
-        column.set_cell_alignment(*alignment);
-        column.set_padding((0, 2));
-    }
+    let mut table = columns.iter().fold(Columns::new(), |table, (title, align, _)| {
+        table.column(title, *align)
+    });
     for row in rows {
-        table.add_row(
+        table.row(
             columns
                 .iter()
-                .map(|(_, _, cell)| cell(row, &source.catalogue.vocabulary)),
+                .map(|(_, _, cell)| cell(row, &source.catalogue.vocabulary))
+                .collect(),
         );
     }
-    for line in table.lines() {
-        writeln!(out, "{}", line.trim_end())?;
-    }
-    Ok(())
+    table.write(out)
 }
 
 /// What the numbers mean, apart from the list so that other programs can read that.
@@ -112,10 +105,7 @@ pub(super) fn write_notes(out: &mut impl Write, source: &Source, rows: &[Row<'_>
         out,
         "{name}: on-demand prices in {currency} of {date}; spot prices are estimates"
     )?;
-    if rows
-        .iter()
-        .any(|row| row.facts.is_some_and(|facts| facts.on_demand_estimated))
-    {
+    if rows.iter().any(estimated) {
         writeln!(out, "~ marks an on-demand price estimated from other regions")?;
     }
     if region.zones_assumed {
@@ -137,6 +127,10 @@ fn values(instance_type: &InstanceType, key: &str, vocabulary: &Vocabulary) -> S
     }
 }
 
+fn aws_label(instance_type: &InstanceType, name: &str, vocabulary: &Vocabulary) -> String {
+    values(instance_type, &format!("{AWS}{name}"), vocabulary)
+}
+
 fn amount(list: &ResourceList, name: &str) -> String {
     list.get(name).map_or_else(|| "-".to_owned(), Quantity::to_string)
 }
@@ -153,44 +147,46 @@ fn gib(quantity: Option<&Quantity>) -> String {
 
 /// The memory of the machine; what Kubernetes sees of it on EC2 is less.
 fn memory(instance_type: &InstanceType, vocabulary: &Vocabulary) -> String {
-    match values(instance_type, "karpenter.k8s.aws/instance-memory", vocabulary).parse::<i64>() {
+    match aws_label(instance_type, "memory", vocabulary).parse::<i64>() {
         Ok(mib) => gib(Some(&Quantity::binary(mib << 20))),
         Err(_) => gib(instance_type.capacity.get(MEMORY)),
     }
 }
 
 fn accelerator(instance_type: &InstanceType, vocabulary: &Vocabulary) -> String {
-    let name_of = |key: &str, fallback: &str| match values(instance_type, key, vocabulary) {
-        name if name == "-" => fallback.to_owned(),
-        name => name,
-    };
-    let found = ACCELERATORS.iter().find_map(|(resource, fallback)| {
-        let count = instance_type
-            .capacity
-            .get(resource)
-            .filter(|count| !count.is_zero())?;
-        let gpu = name_of("karpenter.k8s.aws/instance-gpu-name", fallback);
-        let name = if resource.ends_with("neuron") {
-            name_of("karpenter.k8s.aws/instance-accelerator-name", &gpu)
-        } else {
-            gpu
-        };
-        Some(format!("{count} {name}"))
+    let labelled = ["gpu", "accelerator"].into_iter().find_map(|kind| {
+        let name = aws_label(instance_type, &format!("{kind}-name"), vocabulary);
+        let count = aws_label(instance_type, &format!("{kind}-count"), vocabulary);
+        // A fraction of a GPU counts as none.
+        (name != "-").then(|| format!("{} {name}", if count == "0" { "part of" } else { &count }))
     });
-    found.unwrap_or_else(|| "-".to_owned())
+    let listed = || {
+        ACCELERATORS.iter().find_map(|(resource, name)| {
+            let count = instance_type
+                .capacity
+                .get(resource)
+                .filter(|count| !count.is_zero())?;
+            Some(format!("{count} {name}"))
+        })
+    };
+    labelled.or_else(listed).unwrap_or_else(|| "-".to_owned())
 }
 
 fn price(price: Option<f64>) -> String {
     price.map_or_else(|| "-".to_owned(), |price| format!("{price:.4}"))
 }
 
-fn on_demand(row: &Row<'_>, _: &Vocabulary) -> String {
-    let estimated = row.on_demand.is_some() && row.facts.is_some_and(|facts| facts.on_demand_estimated);
-    format!("{}{}", if estimated { "~" } else { "" }, price(row.on_demand))
+fn on_demand(row: &Row<'_>) -> String {
+    format!(
+        "{}{}",
+        if estimated(row) { "~" } else { "" },
+        price(row.on_demand)
+    )
 }
 
-fn spot(row: &Row<'_>, _: &Vocabulary) -> String {
-    price(row.spot)
+/// Whether the on-demand price that is shown is an estimate.
+fn estimated(row: &Row<'_>) -> bool {
+    row.on_demand.is_some() && row.facts.is_some_and(|facts| facts.on_demand_estimated)
 }
 
 /// The zones of the listed offerings: by letter if they are of one region, else by name.
@@ -202,19 +198,18 @@ fn zones(row: &Row<'_>, vocabulary: &Vocabulary) -> String {
         .collect();
     zones.sort_unstable();
     zones.dedup();
-    let split: Option<Vec<(&str, &str)>> = zones
+    let Some(first) = zones.first() else {
+        return "-".to_owned();
+    };
+    let region = first.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let letters: Option<Vec<&str>> = zones
         .iter()
-        .map(|zone| zone.split_at_checked(zone.len() - 1))
+        .map(|zone| zone.strip_prefix(region).filter(|letter| letter.len() == 1))
         .collect();
-    match split.as_deref() {
-        None | Some([]) => "-".to_owned(),
-        Some([(region, _), rest @ ..])
-            if region.ends_with(|c: char| c.is_ascii_digit())
-                && rest.iter().all(|(other, _)| other == region) =>
-        {
-            let letters: Vec<&str> = zones.iter().filter_map(|zone| zone.get(region.len()..)).collect();
+    match letters {
+        Some(letters) if region.ends_with(|c: char| c.is_ascii_digit()) => {
             format!("{region}[{}]", letters.concat())
         }
-        Some(_) => zones.join(","),
+        _ => zones.join(","),
     }
 }
