@@ -1,14 +1,16 @@
 //! The CRDs, derived from the types of this crate.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use kube::CustomResourceExt;
 use serde_json::Value;
 
 use crate::{
-    NodeClaim, NodeOverlay, NodePool, Overprovisioner, ec2_node_class::Ec2NodeClassDefinition,
-    kwok_node_class::KwokNodeClassDefinition, labels,
+    NodeClaim, NodeOverlay, NodePool, Overprovisioner,
+    ec2_node_class::Ec2NodeClassDefinition,
+    kwok_node_class::KwokNodeClassDefinition,
+    provider::{self, Provider},
 };
 
 /// Who provisions nodes.
@@ -18,15 +20,6 @@ pub enum Mode {
     Companion,
     /// Veneer does, and needs all of them.
     Standalone,
-}
-
-/// The cloud behind the nodes, whose label domain is then closed to unknown keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Provider {
-    /// EC2: the domain `karpenter.k8s.aws`.
-    Ec2,
-    /// KWOK: the domain `karpenter.kwok.sh`.
-    Kwok,
 }
 
 /// The CRDs of a mode, in the order of their names.
@@ -52,7 +45,7 @@ pub fn crds(mode: Mode, provider: Option<Provider>) -> Vec<CustomResourceDefinit
             disallow_null(schema);
         }
         if let Some(provider) = provider {
-            close_label_domain(crd, provider);
+            provider::close_label_domain(crd, provider);
         }
     }
     crds
@@ -88,7 +81,7 @@ fn write_whole_numbers_as_integers(value: &mut Value) {
     }
 }
 
-fn root_schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
+pub(crate) fn root_schemas(crd: &mut CustomResourceDefinition) -> impl Iterator<Item = &mut JSONSchemaProps> {
     crd.spec
         .versions
         .iter_mut()
@@ -126,69 +119,4 @@ fn disallow_null(schema: &mut JSONSchemaProps) {
             values.retain(|value| !value.0.is_null());
         }
     });
-}
-
-/// Where requirements and template labels stand in each kind, and which keys of a provider's domain they may use.
-fn close_label_domain(crd: &mut CustomResourceDefinition, provider: Provider) {
-    const CLAIM_REQUIREMENTS: &[&str] = &["spec", "requirements", "[]", "key"];
-    const POOL_REQUIREMENTS: &[&str] = &["spec", "template", "spec", "requirements", "[]", "key"];
-    const POOL_LABELS: &[&str] = &["spec", "template", "metadata", "labels"];
-    let aws_keys = [&labels::aws::PLACEMENT_KEYS[..], &labels::aws::OVERLAY_KEYS[..]].concat();
-    let (domain, places): (&str, &[(&[&str], &[&str])]) = match (provider, crd.spec.names.kind.as_str()) {
-        (Provider::Ec2, "NodeClaim") => (labels::aws::GROUP, &[(CLAIM_REQUIREMENTS, &aws_keys)]),
-        (Provider::Ec2, "NodeOverlay") => (
-            labels::aws::GROUP,
-            &[(CLAIM_REQUIREMENTS, &labels::aws::OVERLAY_KEYS)],
-        ),
-        (Provider::Ec2, "NodePool") => (
-            labels::aws::GROUP,
-            &[(POOL_REQUIREMENTS, &aws_keys), (POOL_LABELS, &aws_keys)],
-        ),
-        (Provider::Kwok, "NodeClaim") => (labels::kwok::GROUP, &[(CLAIM_REQUIREMENTS, &labels::kwok::KEYS)]),
-        (Provider::Kwok, "NodePool") => (labels::kwok::GROUP, &[(POOL_REQUIREMENTS, &labels::kwok::KEYS)]),
-        _ => return,
-    };
-    for schema in root_schemas(crd) {
-        for (path, keys) in places {
-            if let Some(schema) = descend(schema, path) {
-                schema
-                    .x_kubernetes_validations
-                    .get_or_insert_default()
-                    .push(known_keys_rule(
-                        domain,
-                        keys,
-                        schema.type_.as_deref() == Some("object"),
-                    ));
-            }
-        }
-    }
-}
-
-fn descend<'a>(schema: &'a mut JSONSchemaProps, path: &[&str]) -> Option<&'a mut JSONSchemaProps> {
-    path.iter()
-        .try_fold(schema, |schema, step| match (*step, &mut schema.items) {
-            ("[]", Some(JSONSchemaPropsOrArray::Schema(items))) => Some(items.as_mut()),
-            (name, _) => schema.properties.as_mut()?.get_mut(name),
-        })
-}
-
-fn known_keys_rule(domain: &str, keys: &[&str], keys_of_a_map: bool) -> ValidationRule {
-    let list = keys
-        .iter()
-        .map(|key| format!("'{key}'"))
-        .collect::<Vec<_>>()
-        .join(", ");
-    let check = |key: &str| format!("{key} in [{list}] || !{key}.split('/')[0].endsWith('{domain}')");
-    let (field, rule) = if keys_of_a_map {
-        ("labels", format!("self.all(key, {})", check("key")))
-    } else {
-        ("key", check("self"))
-    };
-    ValidationRule {
-        rule,
-        message: Some(format!(
-            "{field}: not a label that the provider sets in the domain {domain}; check its spelling"
-        )),
-        ..Default::default()
-    }
 }

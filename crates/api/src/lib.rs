@@ -7,6 +7,11 @@
 //!
 //! The schemas are derived from the Rust types; [`crds`] prints them. This crate has no clock, no network and no client.
 
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "each printer column is an attribute of its own with the same keys"
+)]
+
 mod condition;
 mod crds;
 mod cron;
@@ -17,6 +22,7 @@ pub mod node_claim;
 pub mod node_overlay;
 pub mod node_pool;
 pub mod overprovisioner;
+mod provider;
 mod requirement;
 mod root;
 mod schema;
@@ -26,7 +32,7 @@ mod text_enum;
 use std::collections::BTreeMap;
 
 pub use condition::{Condition, ConditionStatus, find_condition};
-pub use crds::{Mode, Provider, crds, to_yaml};
+pub use crds::{Mode, crds, to_yaml};
 pub use ec2_node_class::{EC2NodeClass, Ec2NodeClassSpec, Ec2NodeClassStatus};
 pub use k8s_openapi::{api::core::v1::Taint, apimachinery::pkg::api::resource::Quantity};
 pub use kwok_node_class::{KWOKNodeClass, KwokNodeClassSpec, KwokNodeClassStatus};
@@ -34,6 +40,7 @@ pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReferen
 pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus};
 pub use overprovisioner::{Overprovisioner, OverprovisionerSpec, OverprovisionerStatus};
+pub use provider::Provider;
 pub use requirement::{NodeSelectorRequirement, NodeSelectorRequirementWithMinValues, Operator};
 
 /// Amounts by resource name, as text.

@@ -1,6 +1,13 @@
 //! The CRDs on a real API server: what is accepted, what is refused and in which words, and that Karpenter's own
 //! CRDs give the same verdicts.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
 mod support;
 
 use std::collections::BTreeSet;
@@ -74,7 +81,7 @@ enum Whose {
 
 impl Whose {
     /// The text that a refusal must contain: our words in ours, any words in Karpenter's.
-    fn words<'a>(self, says: &'a Option<String>) -> Option<&'a str> {
+    fn words(self, says: &Option<String>) -> Option<&str> {
         match self {
             Whose::Ours => says.as_deref(),
             Whose::Karpenters => says.as_ref().map(|_| ""),

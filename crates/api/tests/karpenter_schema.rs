@@ -2,6 +2,13 @@
 //!
 //! Patterns and CEL rules are worded differently; the cases on the API server compare what they accept.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout
+)]
+
 mod support;
 
 use std::collections::BTreeMap;

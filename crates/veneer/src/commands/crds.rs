@@ -1,0 +1,56 @@
+//! `veneer crds`: prints the CustomResourceDefinitions to install.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+
+use crate::output;
+
+/// Prints the CustomResourceDefinitions to install, as YAML
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  veneer crds | kubectl apply --server-side -f -
+  veneer crds --mode companion | kubectl apply --server-side -f -   # beside Karpenter, which brings its own
+  veneer crds --provider ec2                                       # refuses unknown karpenter.k8s.aws/ labels")]
+pub(crate) struct CrdsArgs {
+    /// Who provisions nodes: Karpenter (companion: only Veneer's own kind) or Veneer (standalone: all kinds)
+    #[arg(long, value_enum, default_value_t = Mode::Standalone)]
+    mode: Mode,
+
+    /// Refuse labels of this provider's domain that it does not set, as its Karpenter chart does
+    #[arg(long, value_enum)]
+    provider: Option<Provider>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Companion,
+    Standalone,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Provider {
+    Ec2,
+    Kwok,
+}
+
+pub(crate) fn run(args: &CrdsArgs) -> Result<ExitCode> {
+    let mode = match args.mode {
+        Mode::Companion => veneer_api::Mode::Companion,
+        Mode::Standalone => veneer_api::Mode::Standalone,
+    };
+    let provider = args.provider.map(|provider| match provider {
+        Provider::Ec2 => veneer_api::Provider::Ec2,
+        Provider::Kwok => veneer_api::Provider::Kwok,
+    });
+    let mut out = output::stdout();
+    for crd in veneer_api::crds(mode, provider) {
+        let yaml = veneer_api::to_yaml(&crd)
+            .with_context(|| format!("cannot write the CRD of {} as YAML", crd.spec.names.kind))?;
+        write!(out, "---\n{yaml}")?;
+    }
+    out.flush()?;
+    Ok(ExitCode::SUCCESS)
+}
