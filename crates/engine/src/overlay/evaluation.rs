@@ -242,7 +242,6 @@ impl Evaluation {
         )
     }
 
-
     /// How many offerings an overlay matches in a pool.
     #[must_use]
     pub fn matched_offerings(&self, overlay: usize, pool: usize) -> usize {

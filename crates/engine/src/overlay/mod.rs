@@ -15,8 +15,8 @@
 //! *name*, and capacity is only compared with the last overlay of the same weight.
 
 pub mod advice;
-pub mod draft;
 mod conflict;
+pub mod draft;
 mod evaluate;
 mod evaluation;
 mod index;

@@ -45,18 +45,39 @@ pub(super) fn matched(index: &TypeIndex, entries: &BitSet, classes: &BitSet) -> 
     let mut place_of_name: Vec<u32> = vec![NOBODY; index.names()];
     let mut matched = Matched::default();
     for entry in entries.iter() {
-        let offered = || index.classes_of_entry(entry).iter().zip(classes.words()).map(|(a, b)| a & b);
+        let offered = || {
+            index
+                .classes_of_entry(entry)
+                .iter()
+                .zip(classes.words())
+                .map(|(a, b)| a & b)
+        };
         if offered().all(|word| word == 0) {
             continue;
         }
+        let offerings = index.class_of(entry).iter();
+        matched.offerings += offerings
+            .filter(|class| classes.contains(**class as usize))
+            .count();
+        let offerings = index.class_of(entry).iter();
+        matched.offerings += offerings
+            .filter(|class| classes.contains(**class as usize))
+            .count();
         let name = index.name_of(entry);
-        let Some(place) = place_of_name.get_mut(name) else { continue };
+        let Some(place) = place_of_name.get_mut(name) else {
+            continue;
+        };
         if *place == NOBODY {
             *place = number(matched.names.len());
             matched.names.push(number(name));
             matched.classes.extend(std::iter::repeat_n(0, words));
         }
-        for (word, more) in matched.classes.iter_mut().skip(*place as usize * words).zip(offered()) {
+        for (word, more) in matched
+            .classes
+            .iter_mut()
+            .skip(*place as usize * words)
+            .zip(offered())
+        {
             *word |= more;
         }
     }
