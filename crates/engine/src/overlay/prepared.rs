@@ -59,10 +59,6 @@ pub(super) fn matched(index: &TypeIndex, entries: &BitSet, classes: &BitSet) -> 
         matched.offerings += offerings
             .filter(|class| classes.contains(**class as usize))
             .count();
-        let offerings = index.class_of(entry).iter();
-        matched.offerings += offerings
-            .filter(|class| classes.contains(**class as usize))
-            .count();
         let name = index.name_of(entry);
         let Some(place) = place_of_name.get_mut(name) else {
             continue;
