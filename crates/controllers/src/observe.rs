@@ -1,0 +1,335 @@
+//! Watches: a mirror of each kind, kept up to date, read as a whole.
+//!
+//! Objects are read loosely: one that does not fit its type (left by an older CRD, or written by a newer release)
+//! must not hide the others, so it is kept together with what is wrong with it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures::{Stream, StreamExt};
+use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt};
+use serde_json::Value;
+use tokio::sync::Notify;
+use tracing::{info, warn};
+use veneer_api::{Condition, EC2NodeClass, NodeOverlay, NodePool};
+use veneer_engine::labels::LabelRules;
+use veneer_engine::overlay::{Overlay, Pool, Problem};
+
+use crate::run::Provider;
+
+/// A NodeOverlay as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenOverlay {
+    pub(crate) uid: String,
+    pub(crate) resource_version: String,
+    pub(crate) generation: i64,
+    pub(crate) conditions: Vec<Condition>,
+    /// What it says, or its name and what is wrong with it.
+    pub(crate) overlay: Result<Overlay, (String, Vec<Problem>)>,
+}
+
+/// A NodePool as it was last seen.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct SeenPool {
+    pub(crate) uid: String,
+    pub(crate) pool: Pool,
+    node_class: String,
+}
+
+/// Everything that was last seen, by name.
+#[derive(Debug)]
+pub(crate) struct Snapshot {
+    pub(crate) overlays: Vec<Arc<SeenOverlay>>,
+    pub(crate) pools: Vec<Arc<SeenPool>>,
+}
+
+/// The state of one watch.
+#[derive(Debug)]
+struct Mirror<T> {
+    objects: BTreeMap<String, Arc<T>>,
+    /// What the running list has brought so far.
+    listed: BTreeMap<String, Arc<T>>,
+    synced: bool,
+    error: Option<String>,
+}
+
+impl<T> Default for Mirror<T> {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            synced: false,
+            error: None,
+        }
+    }
+}
+
+impl<T> Mirror<T> {
+    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
+        match event {
+            Event::Apply(object) => {
+                self.objects.insert(object.name_any(), Arc::new(read(&object)));
+            }
+            Event::Delete(object) => {
+                self.objects.remove(&object.name_any());
+            }
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => {
+                self.listed.insert(object.name_any(), Arc::new(read(&object)));
+            }
+            Event::InitDone => {
+                self.objects = std::mem::take(&mut self.listed);
+                self.synced = true;
+            }
+        }
+    }
+}
+
+type Shared<T> = Arc<Mutex<Mirror<T>>>;
+
+/// A panic elsewhere leaves a mirror that is still whole: every change to it is one assignment.
+fn lock<T>(mirror: &Mutex<Mirror<T>>) -> MutexGuard<'_, Mirror<T>> {
+    mirror.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The running watches. They end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Watches {
+    overlays: Shared<SeenOverlay>,
+    pools: Shared<SeenPool>,
+    /// `None` where Karpenter does not look at the node class.
+    node_classes: Option<Shared<ObjectMeta>>,
+    changed: Arc<Notify>,
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+impl Watches {
+    pub(crate) fn start(client: &Client, provider: Provider, rules: Arc<LabelRules>) -> Self {
+        let mut tasks = tokio::task::JoinSet::new();
+        let changed = Arc::new(Notify::new());
+        let overlays = Shared::default();
+        let pools = Shared::default();
+        tasks.spawn(follow(
+            stream(client, &ApiResource::erase::<NodeOverlay>(&())),
+            "NodeOverlay",
+            Absent::IsAnError,
+            Arc::clone(&overlays),
+            Arc::clone(&changed),
+            move |object| seen_overlay(object, &rules),
+        ));
+        tasks.spawn(follow(
+            stream(client, &ApiResource::erase::<NodePool>(&())),
+            "NodePool",
+            Absent::IsAnError,
+            Arc::clone(&pools),
+            Arc::clone(&changed),
+            seen_pool,
+        ));
+        let node_classes = (provider == Provider::Ec2).then(|| {
+            let node_classes = Shared::default();
+            tasks.spawn(follow(
+                stream(client, &ApiResource::erase::<EC2NodeClass>(&())),
+                "EC2NodeClass",
+                Absent::IsEmpty,
+                Arc::clone(&node_classes),
+                Arc::clone(&changed),
+                |object| object.metadata.clone(),
+            ));
+            node_classes
+        });
+        Self {
+            overlays,
+            pools,
+            node_classes,
+            changed,
+            _tasks: tasks,
+        }
+    }
+
+    /// Waits for the next change. A change that came while nobody waited counts.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    /// Whether every watch has listed its objects.
+    pub(crate) fn synced(&self) -> bool {
+        lock(&self.overlays).synced
+            && lock(&self.pools).synced
+            && self
+                .node_classes
+                .as_ref()
+                .is_none_or(|classes| lock(classes).synced)
+    }
+
+    /// Why a watch does not work at the moment, if one does not.
+    pub(crate) fn error(&self) -> Option<String> {
+        let error = lock(&self.overlays).error.clone();
+        error.or_else(|| lock(&self.pools).error.clone())
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let pools = lock(&self.pools).objects.values().cloned().collect::<Vec<_>>();
+        let pools = match &self.node_classes {
+            None => pools,
+            Some(classes) => {
+                let classes = lock(classes);
+                let usable = |pool: &Arc<SeenPool>| {
+                    let class = classes.objects.get(&pool.node_class);
+                    class.is_some_and(|class| class.deletion_timestamp.is_none())
+                };
+                pools.into_iter().filter(usable).collect()
+            }
+        };
+        Snapshot {
+            overlays: lock(&self.overlays).objects.values().cloned().collect(),
+            pools,
+        }
+    }
+}
+
+fn stream(
+    client: &Client,
+    kind: &ApiResource,
+) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
+    let api = Api::<DynamicObject>::all_with(client.clone(), kind);
+    let config = watcher::Config::default();
+    watcher::watcher(api, config).default_backoff()
+}
+
+/// What it means that the API server does not serve a kind.
+#[derive(Clone, Copy, PartialEq)]
+enum Absent {
+    IsAnError,
+    IsEmpty,
+}
+
+async fn follow<T>(
+    stream: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
+    kind: &'static str,
+    absent: Absent,
+    mirror: Shared<T>,
+    changed: Arc<Notify>,
+    read: impl Fn(&DynamicObject) -> T,
+) {
+    let mut stream = std::pin::pin!(stream);
+    while let Some(event) = stream.next().await {
+        match event {
+            Ok(event) => {
+                let partial = matches!(event, Event::Init | Event::InitApply(_));
+                let mut mirror = lock(&mirror);
+                if !partial && mirror.error.take().is_some() {
+                    info!(kind, "watching again");
+                }
+                mirror.apply(event, &read);
+                if partial {
+                    continue;
+                }
+            }
+            Err(error) if absent == Absent::IsEmpty && is_absent(&error) => {
+                let mut mirror = lock(&mirror);
+                let known = mirror.synced && mirror.objects.is_empty();
+                mirror.objects.clear();
+                mirror.synced = true;
+                if known {
+                    continue;
+                }
+            }
+            Err(error) => {
+                let text = explain(kind, &error);
+                let mut mirror = lock(&mirror);
+                if mirror.error.as_ref() != Some(&text) {
+                    warn!(kind, error = %text, "cannot watch; trying again");
+                }
+                mirror.error = Some(text);
+            }
+        }
+        changed.notify_one();
+    }
+}
+
+fn is_absent(error: &watcher::Error) -> bool {
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found())
+}
+
+fn explain(kind: &str, error: &watcher::Error) -> String {
+    match error {
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found() => format!(
+            "the cluster does not serve {kind}; install the CRDs (`veneer crds | kubectl apply --server-side -f -`, or Karpenter's own)"
+        ),
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_forbidden() => {
+            format!("not allowed to list and watch {kind}: {}", status.message)
+        }
+        other => format!("{kind}: {}", chain(other)),
+    }
+}
+
+/// An error with its causes, since the outer ones rarely say what happened.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text = format!("{text}: {cause_text}");
+        }
+        source = cause.source();
+    }
+    text
+}
+
+/// Reads an overlay; public to the crate because a writer that lost a race reads it again.
+pub(crate) fn seen_overlay(object: &DynamicObject, rules: &LabelRules) -> SeenOverlay {
+    let name = object.name_any();
+    let conditions = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let conditions = conditions.into_iter().flatten();
+    SeenOverlay {
+        uid: object.uid().unwrap_or_default(),
+        resource_version: object.resource_version().unwrap_or_default(),
+        generation: object.metadata.generation.unwrap_or_default(),
+        // A condition that cannot be read is one that nobody can compare; writing puts a good one in its place.
+        conditions: conditions
+            .filter_map(|one| serde_json::from_value(one.clone()).ok())
+            .collect(),
+        overlay: read_overlay(object)
+            .map_err(|problem| (name, vec![problem]))
+            .and_then(|manifest| Overlay::read(&manifest, rules)),
+    }
+}
+
+fn read_overlay(object: &DynamicObject) -> Result<NodeOverlay, Problem> {
+    let spec = object.data.get("spec").cloned().unwrap_or_default();
+    let spec = serde_path_to_error::deserialize(spec).map_err(|error| Problem {
+        field: format!("spec.{}", error.path()),
+        message: error.inner().to_string(),
+    })?;
+    Ok(NodeOverlay {
+        metadata: object.metadata.clone(),
+        spec,
+        status: None,
+    })
+}
+
+fn seen_pool(object: &DynamicObject) -> SeenPool {
+    let labels = object
+        .data
+        .pointer("/spec/template/metadata/labels")
+        .and_then(Value::as_object);
+    let labels = labels.into_iter().flatten();
+    let node_class = object.data.pointer("/spec/template/spec/nodeClassRef/name");
+    SeenPool {
+        uid: object.uid().unwrap_or_default(),
+        pool: Pool {
+            name: object.name_any(),
+            labels: labels
+                .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+                .collect(),
+        },
+        node_class: node_class.and_then(Value::as_str).unwrap_or_default().to_owned(),
+    }
+}

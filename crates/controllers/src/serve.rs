@@ -1,0 +1,143 @@
+//! The two small HTTP servers: `/metrics`, and the probes `/healthz` and `/readyz`.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Router;
+use axum::http::{StatusCode, header};
+use axum::routing::get;
+use tokio::net::TcpListener;
+
+use crate::Metrics;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Why a server does not listen.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The text is no address.
+    #[error(
+        "{option} {text:?} is no address; expected host:port such as 127.0.0.1:8080, :8080 for all interfaces, or 0 for none"
+    )]
+    Malformed {
+        /// The option that has it.
+        option: &'static str,
+        /// What was given.
+        text: String,
+    },
+    /// The address cannot be used.
+    #[error("cannot listen on {option} {text}: {source}; choose another port, or 0 for none")]
+    Unusable {
+        /// The option that has it.
+        option: &'static str,
+        /// What was given.
+        text: String,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Whether the process is ready: shared with the probe.
+#[derive(Clone, Debug, Default)]
+pub struct Health(Arc<AtomicBool>);
+
+impl Health {
+    pub(crate) fn set_ready(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    fn ready(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A server that listens already and answers once it runs.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    router: Router,
+}
+
+impl Server {
+    /// The server of `/metrics` on `address`, or none if that is `0`.
+    pub async fn metrics(address: &str, metrics: &Metrics) -> Result<Option<Self>, ServeError> {
+        let metrics = metrics.clone();
+        let answer = async move || match metrics.text() {
+            Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
+            Err(error) => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                [(header::CONTENT_TYPE, "text/plain")],
+                error.to_string(),
+            ),
+        };
+        Self::bind(
+            "--metrics-bind-address",
+            address,
+            Router::new().route("/metrics", get(answer)),
+        )
+        .await
+    }
+
+    /// The server of the probes on `address`, or none if that is `0`.
+    pub async fn probes(address: &str, health: &Health) -> Result<Option<Self>, ServeError> {
+        let health = health.clone();
+        let ready = async move || match health.ready() {
+            true => (StatusCode::OK, "ok\n"),
+            false => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "waiting for the first list of objects\n",
+            ),
+        };
+        let router = Router::new()
+            .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(ready));
+        Self::bind("--health-probe-bind-address", address, router).await
+    }
+
+    async fn bind(option: &'static str, text: &str, router: Router) -> Result<Option<Self>, ServeError> {
+        if text == "0" {
+            return Ok(None);
+        }
+        let malformed = || ServeError::Malformed {
+            option,
+            text: text.to_owned(),
+        };
+        let addresses = match text.strip_prefix(':') {
+            // Both families where there are both, IPv4 where there is no IPv6.
+            Some(port) => {
+                let port: u16 = port.parse().map_err(|_| malformed())?;
+                vec![
+                    (Ipv6Addr::UNSPECIFIED, port).into(),
+                    (Ipv4Addr::UNSPECIFIED, port).into(),
+                ]
+            }
+            None => vec![text.parse::<SocketAddr>().map_err(|_| malformed())?],
+        };
+        let unusable = |source| ServeError::Unusable {
+            option,
+            text: text.to_owned(),
+            source,
+        };
+        let listener = TcpListener::bind(addresses.as_slice()).await.map_err(unusable)?;
+        let address = listener.local_addr().map_err(unusable)?;
+        Ok(Some(Self {
+            listener,
+            address,
+            router,
+        }))
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Answers until it is dropped.
+    pub(crate) async fn run(self) -> io::Result<()> {
+        axum::serve(self.listener, self.router).await
+    }
+}
