@@ -9,7 +9,12 @@ use crate::commands;
 /// Uses the EC2 capacity that is already paid for, the types you prefer and spare nodes that are ready, and shows
 /// why a node was chosen.
 #[derive(Debug, Parser)]
-#[command(name = "veneer", version, propagate_version = true, arg_required_else_help = true)]
+#[command(
+    name = "veneer",
+    version,
+    propagate_version = true,
+    arg_required_else_help = true
+)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -18,14 +23,20 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Catalog(commands::catalog::CatalogArgs),
+    Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
+    Diagnose(commands::diagnose::DiagnoseArgs),
+    Lint(commands::lint::LintArgs),
 }
 
 impl Cli {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
             Command::Catalog(args) => commands::catalog::run(args),
+            Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),
+            Command::Diagnose(args) => commands::diagnose::run(args),
+            Command::Lint(args) => commands::lint::run(args),
         }
     }
 }

@@ -3,8 +3,12 @@
 //! Exit codes: 0 fine, 1 the answer is "no" (findings, unschedulable pods), 2 bad usage or input.
 
 mod cli;
+mod columns;
 mod commands;
+mod finding;
+mod input;
 mod output;
+mod preview;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -19,7 +23,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Err(help_or_usage) => {
             // Writing can only fail when nobody listens any more.
             let _ = help_or_usage.print();
-            return if help_or_usage.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+            return if help_or_usage.use_stderr() {
+                ExitCode::from(2)
+            } else {
+                ExitCode::SUCCESS
+            };
         }
     };
     match cli.run() {

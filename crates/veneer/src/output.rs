@@ -1,8 +1,91 @@
 //! How results are written: to a locked standard output, so that a closed pipe is an error value and not a panic.
 
-use std::io::{self, BufWriter, StdoutLock};
+use std::fmt;
+use std::io::{self, BufWriter, StdoutLock, Write};
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use serde::Serialize;
+
+pub(crate) use crate::columns::{Align, Columns};
+use crate::input::objects::Objects;
 
 /// Standard output, buffered. Flush it before returning, so that a failure is noticed.
 pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
     BufWriter::new(io::stdout().lock())
+}
+
+/// Indented JSON.
+pub(crate) fn json(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    serde_json::to_writer_pretty(&mut *out, value).map_err(io::Error::from)?;
+    writeln!(out)?;
+    Ok(())
+}
+
+/// YAML.
+pub(crate) fn yaml(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
+    let text = serde_saphyr::to_string(value).context("cannot write YAML")?;
+    writeln!(out, "{}", text.trim_end())?;
+    Ok(())
+}
+
+/// What was left unread because commands do not use it, in words.
+pub(crate) fn ignored(objects: &Objects) -> Option<String> {
+    let total: usize = objects.ignored.values().sum();
+    let kinds: Vec<String> = objects
+        .ignored
+        .iter()
+        .map(|(kind, count)| format!("{kind} {count}"))
+        .collect();
+    let noun = if total == 1 { "object" } else { "objects" };
+    (total > 0).then(|| format!("ignored {total} {noun} of other kinds ({})", kinds.join(", ")))
+}
+
+pub(crate) fn milliseconds(since: Instant) -> f64 {
+    (since.elapsed().as_secs_f64() * 1e6).round() / 1e3
+}
+
+/// What a command took.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Timing {
+    load_ms: f64,
+    overlay_ms: f64,
+    solve_ms: f64,
+    /// Null where the system does not say.
+    #[serde(rename = "peakRssMiB")]
+    peak_rss_mib: Option<f64>,
+}
+
+impl Timing {
+    pub(crate) fn new(load_ms: f64, overlay_ms: f64) -> Self {
+        Self {
+            load_ms,
+            overlay_ms,
+            solve_ms: 0.0,
+            peak_rss_mib: peak_rss_mib(),
+        }
+    }
+}
+
+impl fmt::Display for Timing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "loading took {} ms, overlays {} ms",
+            self.load_ms, self.overlay_ms
+        )?;
+        match self.peak_rss_mib {
+            Some(peak) => write!(f, ", peak memory {peak} MiB"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Linux tells the peak of the resident memory; other systems only through calls that need unsafe code.
+fn peak_rss_mib() -> Option<f64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
+    Some((kib / 1024.0 * 10.0).round() / 10.0)
 }

@@ -1,4 +1,7 @@
 //! One file per subcommand.
 
 pub(crate) mod catalog;
+pub(crate) mod convert;
 pub(crate) mod crds;
+pub(crate) mod diagnose;
+pub(crate) mod lint;

@@ -1,0 +1,86 @@
+//! Objects of a live cluster, through the kubeconfig. Read only.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, Resource};
+use veneer_api::{EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, Overprovisioner};
+
+use super::documents;
+use super::objects::{Objects, Origin};
+
+const GIVE_FILES: &str = "to work without a cluster, give files with -f PATH";
+
+/// Lists NodePools, NodeOverlays, Overprovisioners and node classes.
+pub(super) fn load(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Objects> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the client's runtime")?;
+    runtime.block_on(async {
+        let config = config(context, kubeconfig).await?;
+        let origin = Origin {
+            file: format!("cluster {}", config.cluster_url),
+            tree: None,
+        };
+        let client =
+            Client::try_from(config).with_context(|| format!("cannot use the kubeconfig; {GIVE_FILES}"))?;
+        let mut objects = Objects::default();
+        list::<NodePool>(&client, &origin, &mut objects).await?;
+        list::<NodeOverlay>(&client, &origin, &mut objects).await?;
+        list::<Overprovisioner>(&client, &origin, &mut objects).await?;
+        list::<EC2NodeClass>(&client, &origin, &mut objects).await?;
+        list::<KWOKNodeClass>(&client, &origin, &mut objects).await?;
+        Ok(objects)
+    })
+}
+
+async fn config(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Config> {
+    let options = KubeConfigOptions {
+        context: context.map(str::to_owned),
+        ..KubeConfigOptions::default()
+    };
+    let config = match kubeconfig {
+        Some(path) => {
+            let kubeconfig = Kubeconfig::read_from(path)
+                .with_context(|| format!("cannot read the kubeconfig {}", path.display()))?;
+            Config::from_custom_kubeconfig(kubeconfig, &options)
+                .await
+                .map_err(anyhow::Error::new)
+        }
+        None if context.is_some() => Config::from_kubeconfig(&options)
+            .await
+            .map_err(anyhow::Error::new),
+        None => Config::infer().await.map_err(anyhow::Error::new),
+    };
+    config.with_context(|| {
+        format!("found no cluster; {GIVE_FILES}, or a kubeconfig with --kubeconfig or KUBECONFIG")
+    })
+}
+
+/// Lists one kind. A cluster that does not know the kind has none; an object that cannot be read is reported and
+/// hides no other.
+async fn list<K: Resource<DynamicType = ()>>(
+    client: &Client,
+    origin: &Origin,
+    objects: &mut Objects,
+) -> Result<()> {
+    let resource = ApiResource::erase::<K>(&());
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
+    let list = match api.list(&ListParams::default()).await {
+        Ok(list) => list,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+        Err(error) => {
+            let message = format!("cannot list {} of {}; {GIVE_FILES}", resource.plural, origin.file);
+            return Err(anyhow::Error::new(error).context(message));
+        }
+    };
+    for object in list.items {
+        let value =
+            serde_json::to_value(&object).with_context(|| format!("cannot read a {}", resource.kind))?;
+        documents::read_value(&resource.kind, &resource.api_version, value, origin, objects);
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! `veneer lint`: rules, formats, levels and exit codes.
+
+mod support;
+
+use support::{Said, run, veneer};
+
+const MISTAKES: &str = "examples/overlays/mistakes";
+
+fn lint(more: &[&str]) -> Said {
+    let mut arguments = vec!["lint", "-f", MISTAKES];
+    arguments.extend(more);
+    veneer(&arguments)
+}
+
+#[test]
+fn every_mistake_is_found_with_its_line_and_a_fix() {
+    let said = lint(&["--level", "info"]);
+    assert_eq!(said.code, 1);
+    insta::assert_snapshot!("text", said.all());
+    insta::assert_snapshot!("json", lint(&["-o", "json"]).out);
+    insta::assert_snapshot!("github", lint(&["-o", "github"]).out);
+    insta::assert_snapshot!("sarif", lint(&["-o", "sarif"]).out);
+}
+
+#[test]
+fn the_level_decides_what_is_reported_and_what_fails() {
+    let levels = |more: &[&str]| {
+        let mut arguments = vec!["-o", "json"];
+        arguments.extend(more);
+        let report = lint(&arguments).json();
+        let findings = report["findings"].as_array().unwrap().clone();
+        let mut levels: Vec<String> = findings
+            .iter()
+            .map(|f| f["level"].as_str().unwrap().to_owned())
+            .collect();
+        levels.sort();
+        levels.dedup();
+        levels
+    };
+    assert_eq!(levels(&["--level", "error"]), ["error"]);
+    assert_eq!(levels(&[]), ["error", "warning"]);
+    assert_eq!(levels(&["--level", "info"]), ["error", "info", "warning"]);
+}
+
+#[test]
+fn good_manifests_pass_and_ignored_rules_are_left_out() {
+    let said = veneer(&["lint", "-f", "examples/overlays/discounts"]);
+    assert_eq!((said.code, said.out.as_str()), (0, ""), "{}", said.err);
+    assert!(
+        said.err
+            .starts_with("no findings; checked 2 NodePools, 3 NodeOverlays, 0 Overprovisioners\n")
+    );
+
+    let deep = "examples/overlays/proposed/deep-discount.yaml";
+    let pools = "examples/overlays/discounts/nodepools.yaml";
+    assert_eq!(veneer(&["lint", "-f", deep, "-f", pools]).code, 1);
+    assert_eq!(
+        veneer(&[
+            "lint",
+            "-f",
+            deep,
+            "-f",
+            pools,
+            "--ignore",
+            "on-demand-below-spot"
+        ])
+        .code,
+        0
+    );
+    let said = veneer(&["lint", "-f", deep, "--ignore", "on-demand-bellow-spot"]);
+    assert_eq!(said.code, 2);
+    assert!(
+        said.err.contains("did you mean on-demand-below-spot?"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn unreadable_input_is_exit_code_2_and_a_finding() {
+    let said = veneer(&["lint", "-f", "crates/veneer/tests/cases/broken", "-o", "json"]);
+    assert_eq!(said.code, 2);
+    let report = said.json();
+    let rules: Vec<&str> = report["findings"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["rule"].as_str().unwrap())
+        .collect();
+    for rule in [
+        "unreadable",
+        "malformed-object",
+        "invalid-field",
+        "missing-api-version",
+    ] {
+        assert!(rules.contains(&rule), "{rules:?}");
+    }
+    assert_eq!(veneer(&["lint", "-f", "no/such/folder"]).code, 2);
+
+    let template = "kind: NodeOverlay\nmetadata:\n  name: {{ .Values.name }}\n";
+    let said = run(
+        env!("CARGO_BIN_EXE_veneer"),
+        &["lint", "-f", "-"],
+        None,
+        Some(template),
+    );
+    assert_eq!(said.code, 2);
+    assert!(
+        said.out.contains("render it first (helm template …)"),
+        "{}{}",
+        said.out,
+        said.err
+    );
+}
+
+#[test]
+fn without_pools_only_what_does_not_depend_on_them_is_said() {
+    let overlay = |requirement: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {{name: o}}\nspec:\n  requirements: [{requirement}]\n  priceAdjustment: \"-5%\"\n"
+        )
+    };
+    let judge = |requirement: &str| {
+        run(
+            env!("CARGO_BIN_EXE_veneer"),
+            &["lint", "-f", "-"],
+            None,
+            Some(&overlay(requirement)),
+        )
+    };
+    let said = judge("{key: team, operator: In, values: [web]}");
+    assert_eq!(said.code, 0, "{}", said.out);
+    let said = judge("{key: karpenter.sh/nodepool, operator: In, values: [web]}");
+    assert_eq!(said.code, 0, "{}", said.out);
+    let said = judge("{key: kubernetes.io/arch, operator: In, values: [arm46]}");
+    assert_eq!(said.code, 1);
+    assert!(said.out.contains("did you mean arm64?"), "{}", said.out);
+}
+
+#[test]
+fn an_uncapped_pool_and_a_duplicate_are_found() {
+    let pool = |name: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata: {{name: {name}}}\nspec:\n  template:\n    spec:\n      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: d}}\n      requirements: []\n---\n"
+        )
+    };
+    let text = format!("{}{}", pool("a"), pool("a"));
+    let said = run(
+        env!("CARGO_BIN_EXE_veneer"),
+        &["lint", "-f", "-"],
+        None,
+        Some(&text),
+    );
+    assert_eq!(said.code, 1);
+    assert!(said.out.contains("[uncapped-pool]"), "{}", said.out);
+    assert!(
+        said.out
+            .contains("<stdin>:11: error: NodePool a: metadata.name: is defined before at <stdin>:3"),
+        "{}",
+        said.out
+    );
+}
+
+#[test]
+fn every_rule_is_listed_and_documented() {
+    let said = veneer(&["lint", "--rules"]);
+    assert_eq!(said.code, 0);
+    let page = std::fs::read_to_string(support::root().join("docs/src/lint.md")).unwrap();
+    for line in said.out.lines().skip(1) {
+        let rule = line.split_whitespace().next().unwrap();
+        assert!(
+            page.contains(&format!("| `{rule}` |")),
+            "docs/src/lint.md lacks {rule}"
+        );
+    }
+}
