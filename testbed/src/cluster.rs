@@ -35,7 +35,7 @@ impl Options {
     pub fn api_server() -> Self {
         Options {
             parts: BTreeSet::from([Part::Etcd, Part::ApiServer]),
-            ready_within: Duration::from_secs(60),
+            ready_within: Duration::from_secs(120),
             stop: Arc::default(),
         }
     }
@@ -60,7 +60,7 @@ impl Options {
         self
     }
 
-    /// How long each part may take to become ready; a minute unless said otherwise.
+    /// How long each part may take to become ready; two minutes unless said otherwise.
     #[must_use]
     pub fn ready_within(mut self, limit: Duration) -> Self {
         self.ready_within = limit;

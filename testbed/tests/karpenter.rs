@@ -86,13 +86,11 @@ async fn a_pending_pod_gets_a_node_claim_a_node_and_runs_and_an_overlay_turns_re
     })
     .await;
 
-    let claim = claims
-        .list(&ListParams::default())
-        .await
-        .unwrap()
-        .items
-        .pop()
-        .unwrap();
+    let claim = eventually("the NodeClaim is Ready", async || {
+        let claim = claims.list(&ListParams::default()).await.unwrap().items.pop()?;
+        (condition(&claim, "Ready")? == "True").then_some(claim)
+    })
+    .await;
     let node_name = claim
         .data
         .pointer("/status/nodeName")

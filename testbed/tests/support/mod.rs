@@ -25,14 +25,14 @@ pub(crate) async fn client_from(path: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Waits until `look` finds something, and fails with `what` after a minute.
+/// Waits until `look` finds something, and fails with `what` after two minutes.
 pub(crate) async fn eventually<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + Duration::from_secs(120);
     loop {
         if let Some(found) = look().await {
             return found;
         }
-        assert!(Instant::now() < deadline, "not within a minute: {what}");
+        assert!(Instant::now() < deadline, "not within two minutes: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
