@@ -74,9 +74,7 @@ pub(crate) fn tables() -> Vec<(String, Table)> {
 impl Table {
     /// The base object with a change merged into its spec.
     pub(crate) fn object(&self, spec: &Value) -> Value {
-        let mut object = self.base.clone();
-        merge(&mut object, &json!({ "spec": expand(spec) }));
-        object
+        with_spec(self.base.clone(), spec)
     }
 
     /// The base object with a status.
@@ -85,6 +83,12 @@ impl Table {
         object["status"] = expand(status);
         object
     }
+}
+
+/// An object with a change merged into its spec.
+pub(crate) fn with_spec(mut object: Value, spec: &Value) -> Value {
+    merge(&mut object, &json!({ "spec": expand(spec) }));
+    object
 }
 
 /// A JSON merge patch: null removes, objects merge, everything else replaces.
