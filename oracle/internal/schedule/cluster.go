@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	kwok "sigs.k8s.io/karpenter/kwok/cloudprovider"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
@@ -178,7 +179,8 @@ func defaults(spec *corev1.PodSpec) {
 	}
 }
 
-// apiServer has the field indexes that Karpenter's operator sets up.
+// apiServer has the field indexes that Karpenter's operator sets up. Karpenter asks for volumes by name and namespace;
+// a real client leaves the namespace out for kinds that have none, the fake finds nothing.
 func apiServer(objects []client.Object) client.Client {
 	copies := []client.Object{}
 	for _, object := range objects {
@@ -190,6 +192,14 @@ func apiServer(objects []client.Object) client.Client {
 		WithStatusSubresource(&v1alpha1.NodeOverlay{}).
 		WithIndex(&corev1.Pod{}, "spec.nodeName", func(o client.Object) []string { return []string{o.(*corev1.Pod).Spec.NodeName} }).
 		WithIndex(&v1.NodeClaim{}, "status.providerID", func(o client.Object) []string { return []string{o.(*v1.NodeClaim).Status.ProviderID} }).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(ctx context.Context, kube client.WithWatch, key client.ObjectKey, object client.Object, opts ...client.GetOption) error {
+				if _, ok := object.(*corev1.PersistentVolume); ok {
+					key.Namespace = ""
+				}
+				return kube.Get(ctx, key, object, opts...)
+			},
+		}).
 		Build()
 }
 
