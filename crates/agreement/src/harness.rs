@@ -194,6 +194,7 @@ impl Drop for Reaped {
 }
 
 /// Notes a difference between what the oracle says and what we say.
+#[expect(clippy::needless_pass_by_value, reason = "callers compare temporaries and references alike")]
 pub(crate) fn differ<T: PartialEq + std::fmt::Debug>(
     details: &mut Vec<String>,
     what: impl FnOnce() -> String,

@@ -115,7 +115,7 @@ fn compare_one(text: &str, oracle: &Parsed, details: &mut Vec<String>) -> Option
     if oracle.fault.is_some() {
         return None;
     }
-    let kept = rewritten(text).map(|text| text.into_owned()).unwrap_or_default();
+    let kept = rewritten(text).unwrap_or_default().into_owned();
     differ(
         details,
         || format!("rewritten {text:?}"),
