@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -15,6 +16,8 @@ use crate::Error;
 
 const PREFIX: &str = "veneer-testbed-";
 const LOCK: &str = "lock";
+/// Far longer than it takes to create a folder and lock it.
+const SETUP: Duration = Duration::from_secs(60);
 const KEPT_LOGS: usize = 20;
 
 /// A temporary folder that only its owner can read, removed on drop.
@@ -85,17 +88,25 @@ fn remove_abandoned(parent: &Path) {
         if !entry.file_name().to_string_lossy().starts_with(PREFIX) {
             continue;
         }
-        let Ok(lock) = File::open(entry.path().join(LOCK)) else {
-            continue;
+        let abandoned = match File::open(entry.path().join(LOCK)) {
+            Ok(lock) => lock.try_lock().is_ok(),
+            // Its owner is about to name the lock, or was killed before it could.
+            Err(_) => age(&entry).is_some_and(|age| age > SETUP),
         };
-        if lock.try_lock().is_ok() {
+        if abandoned {
             let _ = fs::remove_dir_all(entry.path());
         }
     }
 }
 
+fn age(entry: &fs::DirEntry) -> Option<Duration> {
+    entry.metadata().ok()?.modified().ok()?.elapsed().ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     #[test]
@@ -113,6 +124,22 @@ mod tests {
         assert_eq!(fs::read_to_string(place.join("etcd.log")).unwrap(), "a line");
         assert!(!place.join("tokens.csv").exists());
         assert_eq!(fs::read_dir(kept.path()).unwrap().count(), KEPT_LOGS);
+    }
+
+    #[test]
+    fn a_folder_that_never_got_its_lock_is_removed_after_a_while() {
+        let parent = tempfile::tempdir().unwrap();
+        let [new, old] = ["new", "old"].map(|name| parent.path().join(format!("{PREFIX}{name}")));
+        for folder in [&new, &old] {
+            fs::create_dir(folder).unwrap();
+        }
+        let long_ago = SystemTime::now() - 2 * SETUP;
+        File::open(&old).unwrap().set_modified(long_ago).unwrap();
+
+        remove_abandoned(parent.path());
+
+        assert!(new.exists());
+        assert!(!old.exists());
     }
 
     #[test]
