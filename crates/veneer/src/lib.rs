@@ -47,3 +47,13 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
         .filter_map(|cause| cause.downcast_ref::<io::Error>())
         .any(|cause| cause.kind() == io::ErrorKind::BrokenPipe)
 }
+
+/// How many findings reading `text` as manifests gives. It is what the fuzzer calls: no text may make it panic.
+#[doc(hidden)]
+#[must_use]
+pub fn findings_of(text: &str) -> usize {
+    let mut objects = input::objects::Objects::default();
+    input::documents::read("input", text, &mut objects);
+    objects.settle();
+    objects.findings.len()
+}
