@@ -250,13 +250,14 @@ async fn follow<T>(
     }
 }
 
+/// By its code: where a whole group is absent, the answer is no `Status` and has no reason.
 fn is_absent(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found())
+    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
 }
 
 fn explain(kind: &str, error: &watcher::Error) -> String {
     match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_not_found() => format!(
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => format!(
             "the cluster does not serve {kind}; install the CRDs (`veneer crds | kubectl apply --server-side -f -`, or Karpenter's own)"
         ),
         watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_forbidden() => {

@@ -323,9 +323,9 @@ async fn the_controllers_live_through_a_restart_of_the_api_server() {
     let mut bed = Bed::standalone().await;
     bed.create_kwok_pool("default").await;
     let running = bed.run(standalone());
-    bed.create_overlay("before", family("m5", json!({"price": "1"})))
+    bed.create_overlay("first", family("m5", json!({"price": "1"})))
         .await;
-    bed.ready("before").await;
+    bed.ready("first").await;
 
     tokio::task::block_in_place(|| {
         bed.cluster.stop_part(Part::ApiServer);
@@ -335,16 +335,16 @@ async fn the_controllers_live_through_a_restart_of_the_api_server() {
     let overlays = bed.overlays();
     eventually("the API server takes a new overlay", async || {
         let object = json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
-            "metadata": {"name": "after"}, "spec": family("m5", json!({"price": "2"}))});
+            "metadata": {"name": "second"}, "spec": family("m5", json!({"price": "2"}))});
         overlays
             .create(&Default::default(), &serde_json::from_value(object).unwrap())
             .await
             .ok()
     })
     .await;
-    bed.ready("after").await;
+    bed.ready("second").await;
     let lost = bed
-        .condition("before", "ValidationSucceeded", "False Conflict")
+        .condition("first", "ValidationSucceeded", "False Conflict")
         .await;
     assert_eq!(words(&lost), "False Conflict");
     running.stop().await;
