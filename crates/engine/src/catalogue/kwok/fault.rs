@@ -41,7 +41,7 @@ pub(super) fn locate(text: &str, origin: &str, error: &serde_json::Error) -> Mal
     }
 }
 
-/// The text is no list, or no JSON at all; for the latter, say how many entries were still in order.
+/// The text is no list, or no JSON at all; for the latter, find the entry in which it breaks.
 fn outside_an_entry(text: &str, outside: Malformed, error: &serde_json::Error) -> Malformed {
     if error.is_data() || !text.trim_start().starts_with('[') {
         let expected = "expected a list of instance types, as Karpenter's KWOK provider reads it";
@@ -50,29 +50,51 @@ fn outside_an_entry(text: &str, outside: Malformed, error: &serde_json::Error) -
             ..outside
         };
     }
-    // Entries of the list begin at the only place where an object is nested one deep.
-    let mut depth = 0usize;
-    let mut entries = 0usize;
+    // An entry of the list is what is nested one deep.
+    let (mut depth, mut entries, mut start) = (0usize, 0usize, 0usize);
     let (mut quoted, mut escaped) = (false, false);
-    let end = offset_of(text, outside.line, outside.column);
-    for byte in text.bytes().take(end) {
+    // The byte at fault itself does not count.
+    let end = offset_of(text, outside.line, outside.column)
+        .saturating_sub(1)
+        .min(text.len());
+    for (at, byte) in text.bytes().enumerate().take(end) {
         match byte {
             _ if escaped => escaped = false,
             b'\\' if quoted => escaped = true,
             b'"' => quoted = !quoted,
             _ if quoted => {}
             b'[' | b'{' => {
-                entries += usize::from(depth == 1);
+                if depth == 1 {
+                    entries += 1;
+                    start = at;
+                }
                 depth += 1;
             }
             b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
     }
+    if depth < 2 {
+        return outside;
+    }
+    let name = text.get(start..end).and_then(readable_name).map(str::to_owned);
     Malformed {
-        entry: (entries > 0).then_some(entries),
+        entry: Some(entries),
+        name,
         ..outside
     }
+}
+
+/// The name in the beginning of an entry that is no JSON as a whole.
+fn readable_name(entry: &str) -> Option<&str> {
+    let (_, rest) = entry.split_once("\"name\"")?;
+    let (name, _) = rest
+        .trim_start()
+        .strip_prefix(':')?
+        .trim_start()
+        .strip_prefix('"')?
+        .split_once('"')?;
+    (!name.is_empty()).then_some(name)
 }
 
 /// The position of an error inside `raw` as a position in `text`, of which `raw` is a part.

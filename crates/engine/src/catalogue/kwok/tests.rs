@@ -111,6 +111,11 @@ fn a_fault_is_reported_with_file_line_entry_and_field() {
             "types.json:3:15: instance type 1 (no name): expected `:`",
         ),
         (
+            ENTRY.replace("\"8Gi\"}", "\"8Gi\""),
+            "types.json:19:1: instance type 1 (m5.large): expected `,` or `}`",
+        ),
+        (format!("{ENTRY} x"), "types.json:19:3: trailing characters"),
+        (
             "{}".to_owned(),
             "types.json:1:1: invalid type: map, expected a sequence; expected a list of instance types",
         ),
