@@ -91,7 +91,9 @@ fn remove_abandoned(parent: &Path) {
         let abandoned = match File::open(entry.path().join(LOCK)) {
             Ok(lock) => lock.try_lock().is_ok(),
             // Its owner is about to name the lock, or was killed before it could.
-            Err(_) => age(&entry).is_some_and(|age| age > SETUP),
+            Err(error) => {
+                error.kind() == io::ErrorKind::NotFound && age(&entry).is_some_and(|age| age > SETUP)
+            }
         };
         if abandoned {
             let _ = fs::remove_dir_all(entry.path());
