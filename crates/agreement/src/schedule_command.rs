@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use veneer_agreement::oracle;
 use veneer_agreement::schedule::{
-    Constraint, Difference, Facts, Judge, Report, Scenario, Selection, Tally, generate, run as run_selection,
+    Constraint, Difference, Facts, Judge, Report, Scenario, Selection, Tally, check_theirs, generate, run as run_selection,
 };
 
 #[derive(clap::Args)]
@@ -30,6 +30,9 @@ pub(crate) struct Arguments {
     /// A scenario from a file, instead of generated ones
     #[arg(long, value_name = "FILE", conflicts_with_all = ["case", "only", "seed"])]
     file: Option<PathBuf>,
+    /// Holds Karpenter's own answers against the checker instead
+    #[arg(long)]
+    check_karpenter: bool,
     /// How many scenarios at once, each with an oracle process of its own
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -59,6 +62,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         jobs: if arguments.case.is_some() { 1 } else { arguments.jobs },
         shrink: !arguments.no_shrink,
     };
+    if arguments.check_karpenter {
+        let found = check_theirs(&facts, &oracle()?, &selection)?;
+        let mut out = std::io::stdout().lock();
+        for (number, violations) in &found {
+            writeln!(out, "--case {number}: {}", violations.join("; "))?;
+        }
+        writeln!(out, "seed {seed}: the checker objects to {} of Karpenter's answers", found.len())?;
+        return Ok(if found.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+    }
     let live = std::io::stderr().is_terminal();
     let report = run_selection(&facts, &oracle()?, &selection, &|done, differing| {
         if live {

@@ -24,5 +24,5 @@ pub use generate::generate;
 pub use judge::{Judge, Judgement, Verdict};
 pub use oracle::Oracle;
 pub use ours::Ours;
-pub use run::{Difference, Report, Selection, Tally, run};
+pub use run::{Difference, Report, Selection, Tally, check_theirs, run};
 pub use scenario::{Options, Scenario};

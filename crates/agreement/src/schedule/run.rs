@@ -191,3 +191,19 @@ fn finish(
     }
     Ok(())
 }
+
+/// Holds Karpenter's own answers against the checker, which must find nothing in them.
+pub fn check_theirs(facts: &Facts, oracle: &Path, selection: &Selection) -> Result<Vec<(u64, Vec<String>)>> {
+    let mut theirs = super::Oracle::start(oracle, facts)?;
+    let mut found = Vec::new();
+    for number in selection.numbers.clone() {
+        let (_, scenario) = generate(facts, selection.seed, number, selection.only);
+        for answer in theirs.ask(&scenario, 1)? {
+            let violations = super::violations(facts, &scenario, &answer)?;
+            if !violations.is_empty() {
+                found.push((number, violations));
+            }
+        }
+    }
+    Ok(found)
+}

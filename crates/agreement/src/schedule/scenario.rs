@@ -36,7 +36,7 @@ pub struct Options {
 
 impl Scenario {
     /// The objects of a kind.
-    pub fn kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+    pub fn kind(&self, kind: &'static str) -> impl Iterator<Item = &Value> {
         self.objects
             .iter()
             .filter(move |object| object.pointer("/kind").and_then(Value::as_str) == Some(kind))
