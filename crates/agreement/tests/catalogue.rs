@@ -118,6 +118,12 @@ fn the_embedded_catalogue_is_what_the_aws_provider_makes_of_ec2s_answers() {
     );
 }
 
+#[test]
+fn the_committed_catalogue_is_what_the_generator_makes_of_its_sources() {
+    let said = run(&repository().join("catalog/generate"), &["--check"]);
+    assert_eq!(said, "catalog/data is up to date");
+}
+
 /// Regions for which the provider carries a price table; elsewhere it would use that of us-east-1.
 const PRICED_BY_THE_PROVIDER: [&str; 4] = ["cn-north-1", "us-east-1", "us-gov-east-1", "us-gov-west-1"];
 
