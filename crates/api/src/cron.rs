@@ -1,8 +1,8 @@
 //! The form of a cron schedule, as a CEL rule.
 //!
 //! Five fields; each a list of `*`, values and ranges, with an optional step. Months and days of the week may be
-//! written as names in any case. The rule checks the form and the bounds of every value, so that a schedule which
-//! the API server accepts is one that can be computed.
+//! written as names in any case. The rule checks the form and the bounds of every value; a range that runs backwards,
+//! such as `fri-mon`, or a day that never comes, such as 31 February, is left to whoever computes the schedule.
 
 /// The CEL rule for a string that must be a schedule.
 pub(crate) fn rule() -> String {

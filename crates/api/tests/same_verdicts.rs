@@ -46,7 +46,7 @@ async fn random_objects_get_the_same_verdict_from_our_crds_and_from_karpenters()
                 }
                 (Verdict::Refused(_), Verdict::Refused(_)) => refused += 1,
                 (ours, theirs) => {
-                    differences.push(format!("case {case}, {object}:\n  {ours:?}\n  {theirs:?}"))
+                    differences.push(format!("case {case}, {object}:\n  {ours:?}\n  {theirs:?}"));
                 }
             }
         }

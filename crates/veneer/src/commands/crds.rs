@@ -12,8 +12,10 @@ use crate::output;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   veneer crds | kubectl apply --server-side -f -
-  veneer crds --mode companion | kubectl apply --server-side -f -   # beside Karpenter, which brings its own
-  veneer crds --provider ec2                                       # refuses unknown karpenter.k8s.aws/ labels")]
+  veneer crds --mode companion | kubectl apply --server-side -f -
+  veneer crds --provider ec2
+
+Exit codes: 0 fine, 2 bad usage.")]
 pub(crate) struct CrdsArgs {
     /// Who provisions nodes: Karpenter (companion: only Veneer's own kind) or Veneer (standalone: all kinds)
     #[arg(long, value_enum, default_value_t = Mode::Standalone)]
