@@ -9,8 +9,33 @@
 //! Invariants: no clock, no recursion on the size of the input, the same input gives the same result; where
 //! Karpenter follows Go's random map order, the alphabetically first choice is taken.
 
+mod amounts;
+mod claim;
+mod cluster;
+mod constraints;
+mod daemons;
+mod fingerprint;
+mod go_sort;
+mod hash;
+mod host_ports;
+mod ids;
+mod model;
+mod nodes;
 mod objects;
+mod order;
+mod pod_requests;
+mod pods;
+mod pools;
 mod results;
+mod selector;
+mod shapes;
+mod solver;
+mod states;
+mod taints;
+mod terms;
+mod topology;
+mod types;
+mod volumes;
 
 pub use objects::{Objects, Problem};
 pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};
@@ -77,6 +102,7 @@ impl Default for Options<'_> {
 /// Decides where every pod goes.
 #[must_use]
 pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> Results {
-    let _ = (problem, options);
-    Results::default()
+    let mut solver = solver::Solver::new(model::Model::new(problem, options), *options);
+    solver.run();
+    results::collect(solver, problem)
 }

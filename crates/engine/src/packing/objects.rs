@@ -52,8 +52,11 @@ impl<'a> Problem<'a> {
     #[must_use]
     pub fn from_objects(objects: &'a Objects, catalogue: &Arc<Catalogue>) -> Self {
         let pools: Vec<Pool> = objects.node_pools.iter().map(pool).collect();
-        let overlays: Vec<_> =
-            objects.overlays.iter().map(|overlay| Overlay::read(overlay, &catalogue.rules)).collect();
+        let overlays: Vec<_> = objects
+            .overlays
+            .iter()
+            .map(|overlay| Overlay::read(overlay, &catalogue.rules))
+            .collect();
         let mut evaluator = Evaluator::new(Arc::clone(catalogue), TieBreak::default());
         let evaluation = evaluator.evaluate(&pools, &overlays);
         Self::with_evaluation(objects, catalogue, Arc::new(evaluation))
@@ -61,8 +64,16 @@ impl<'a> Problem<'a> {
 
     /// The same with overlays that were evaluated before, for the NodePools of `objects` in their order.
     #[must_use]
-    pub fn with_evaluation(objects: &'a Objects, catalogue: &Arc<Catalogue>, evaluation: Arc<Evaluation>) -> Self {
-        Self { objects, catalogue: Arc::clone(catalogue), evaluation }
+    pub fn with_evaluation(
+        objects: &'a Objects,
+        catalogue: &Arc<Catalogue>,
+        evaluation: Arc<Evaluation>,
+    ) -> Self {
+        Self {
+            objects,
+            catalogue: Arc::clone(catalogue),
+            evaluation,
+        }
     }
 }
 
@@ -71,6 +82,9 @@ fn pool(node_pool: &NodePool) -> Pool {
     let labels = &node_pool.spec.template.metadata.labels;
     Pool {
         name: node_pool.metadata.name.clone().unwrap_or_default(),
-        labels: labels.iter().map(|(key, value)| (key.clone(), value.clone())).collect(),
+        labels: labels
+            .iter()
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect(),
     }
 }

@@ -2,7 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::requirements::Requirements;
+use super::amounts::{Amount, add};
+use super::claim::Claim;
+use super::hash::FastMap;
+use super::ids::{NodeId, Table};
+use super::pools::{Pool, min_values_unmet};
+use super::solver::Solver;
+use super::types::Types;
+use super::{MinValuesPolicy, Problem};
+use crate::bitset::BitSet;
+use crate::labels::{CAPACITY_TYPE, RESERVED};
+use crate::requirements::{Requirement, Requirements};
 use crate::resources::ResourceList;
 use crate::vocabulary::Vocabulary;
 
@@ -64,4 +74,192 @@ pub struct Reason {
     pub node_pool: Option<String>,
     /// What stands in the way, as a sentence for people.
     pub message: String,
+}
+
+/// Turns the end of a run into results.
+pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Results {
+    let mut results = Results {
+        stopped: solver.stopped,
+        ..Results::default()
+    };
+    let mut ranking = Ranking::new(problem);
+    let claims = std::mem::take(&mut solver.claims);
+    let order = std::mem::take(&mut solver.order);
+    for &id in order.claims() {
+        let claim = &claims[id];
+        let requirements = final_requirements(claim, &mut solver);
+        let pool = &solver.model.pools[claim.pool];
+        let classes = solver
+            .model
+            .types
+            .compatible_classes(&requirements, &solver.model.states);
+        let mut instance_types = ranking.order(claim, pool, &classes, &solver.model.types);
+        let limit = solver.options.max_instance_types;
+        if instance_types.len() > limit {
+            instance_types = instance_types.iter().copied().take(limit).collect();
+        }
+        if requirements.has_min_values() && solver.options.min_values == MinValuesPolicy::Strict {
+            let mut kept = BitSet::empty(solver.model.types.count());
+            instance_types.iter().for_each(|entry| kept.insert(*entry));
+            if !min_values_unmet(&kept, &requirements, &mut solver.model.types).is_empty() {
+                let message = format!("the {limit} cheapest instance types do not meet minValues");
+                let reason = Reason {
+                    node_pool: Some(pool.name.clone()),
+                    message,
+                };
+                let refused = |pod: &usize| Unschedulable {
+                    pod: *pod,
+                    reasons: vec![reason.clone()],
+                };
+                results.unschedulable.extend(claim.pods.iter().map(refused));
+                continue;
+            }
+        }
+        let mut requests = claim.requests.clone();
+        add(&mut requests, &overhead(claim, pool));
+        results.new_node_claims.push(NewNodeClaim {
+            node_pool: pool.name.clone(),
+            pods: claim.pods.clone(),
+            requests: solver.model.dimensions.list(&requests),
+            requirements,
+            instance_types,
+            min_values_relaxed: claim.min_values_relaxed,
+        });
+    }
+    let nodes: Table<NodeId, _> = std::mem::take(&mut solver.model.nodes);
+    let used = nodes.iter().filter(|node| !node.pods.is_empty());
+    results.existing_nodes = used
+        .map(|node| ExistingNode {
+            name: node.name.clone(),
+            pods: node.pods.clone(),
+        })
+        .collect();
+    results.unschedulable.append(&mut solver.model.refused);
+    let left_over = std::mem::take(&mut solver.left_over);
+    for entry in left_over {
+        let reasons = Vec::new();
+        results.unschedulable.push(Unschedulable {
+            pod: entry.position,
+            reasons,
+        });
+    }
+    results
+        .unschedulable
+        .sort_by_key(|unschedulable| unschedulable.pod);
+    results.vocabulary = solver.model.states.vocabulary;
+    results
+}
+
+/// What the claim demands in the end: no hostname, and the reservations that it holds.
+fn final_requirements(claim: &Claim, solver: &mut Solver<'_, '_>) -> Requirements {
+    let states = &mut solver.model.states;
+    let types = &solver.model.types;
+    let capacity_type = states.vocabulary.intern(CAPACITY_TYPE);
+    let reserved = states.vocabulary.intern(RESERVED);
+    let hostname = states.hostname;
+    let is_reserved = !claim.reserved.is_empty();
+    let mut requirements = Requirements::new();
+    for (key, requirement) in states.get(claim.state).iter() {
+        if key != hostname && !(is_reserved && key == capacity_type) {
+            requirements.add(key, requirement.clone(), &states.vocabulary);
+        }
+    }
+    if is_reserved {
+        requirements.add(capacity_type, Requirement::one_of([reserved]), &states.vocabulary);
+        let ids = claim
+            .reserved
+            .iter()
+            .filter_map(|at| types.reservations.get(*at))
+            .map(|(id, _)| *id);
+        if let Some(label) = types.reservation_label {
+            requirements.add(label, Requirement::one_of(ids), &states.vocabulary);
+        }
+    }
+    requirements
+}
+
+/// The least that DaemonSets take of the types that are left.
+fn overhead(claim: &Claim, pool: &Pool) -> Vec<Amount> {
+    let mut least: Vec<Amount> = Vec::new();
+    for group in pool
+        .daemons
+        .iter()
+        .filter(|group| group.types.intersects(&claim.types))
+    {
+        if least.iter().all(|amount| *amount == 0) {
+            least.clone_from(&group.overhead);
+        } else {
+            least
+                .iter_mut()
+                .zip(&group.overhead)
+                .for_each(|(cell, other)| *cell = (*cell).min(*other));
+        }
+    }
+    least
+}
+
+/// Orders types by price; claims that leave the same offerings share the work.
+struct Ranking<'p> {
+    problem: &'p Problem<'p>,
+    /// The types of a NodePool by the cheapest offering of some classes, and then by name.
+    orders: FastMap<(PoolIndex, BitSet), Arc<[u32]>>,
+    lists: FastMap<(PoolIndex, BitSet, BitSet), Arc<[usize]>>,
+}
+
+type PoolIndex = usize;
+
+impl<'p> Ranking<'p> {
+    fn new(problem: &'p Problem<'p>) -> Self {
+        Self {
+            problem,
+            orders: FastMap::default(),
+            lists: FastMap::default(),
+        }
+    }
+
+    fn order(&mut self, claim: &Claim, pool: &Pool, classes: &BitSet, types: &Types) -> Arc<[usize]> {
+        let key = (pool.position, classes.clone(), claim.types.clone());
+        if let Some(known) = self.lists.get(&key) {
+            return Arc::clone(known);
+        }
+        let order = self.of_classes(pool.position, classes, types);
+        let chosen = order
+            .iter()
+            .map(|entry| *entry as usize)
+            .filter(|entry| claim.types.contains(*entry));
+        let list: Arc<[usize]> = chosen.collect();
+        self.lists.insert(key, Arc::clone(&list));
+        list
+    }
+
+    fn of_classes(&mut self, pool: PoolIndex, classes: &BitSet, types: &Types) -> Arc<[u32]> {
+        let key = (pool, classes.clone());
+        if let Some(known) = self.orders.get(&key) {
+            return Arc::clone(known);
+        }
+        let catalogue = &self.problem.catalogue;
+        let mut offerings = self
+            .problem
+            .evaluation
+            .prices(pool)
+            .iter()
+            .zip(&types.class_of_offering);
+        let mut ranked: Vec<(f64, &str, u32)> = Vec::with_capacity(catalogue.types.len());
+        for (entry, it) in (0_u32..).zip(&catalogue.types) {
+            let mut cheapest = f64::MAX;
+            for offering in &it.offerings {
+                if let Some((price, class)) = offerings.next()
+                    && offering.available
+                    && classes.contains(*class as usize)
+                {
+                    cheapest = cheapest.min(*price);
+                }
+            }
+            ranked.push((cheapest, &it.name, entry));
+        }
+        ranked.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.cmp(b.1)).then(a.2.cmp(&b.2)));
+        let order: Arc<[u32]> = ranked.into_iter().map(|(.., entry)| entry).collect();
+        self.orders.insert(key, Arc::clone(&order));
+        order
+    }
 }

@@ -1,0 +1,326 @@
+//! What the rules that bind a pod allow right now.
+
+use super::group::{Group, Kind};
+use super::{Owned, Topology};
+use crate::bitset::BitSet;
+use crate::packing::ids::{GroupId, KeyId, StateId};
+use crate::packing::states::{Side, States};
+use crate::requirements::Requirement;
+use crate::vocabulary::Symbol;
+
+/// Which table a rule is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    /// The pod's own rule.
+    Own,
+    /// The anti-affinity of other pods.
+    Inverse,
+}
+
+/// A rule about hosts.
+#[derive(Clone, Debug)]
+struct HostCheck {
+    group: GroupId,
+    direction: Direction,
+    rule: HostRule,
+}
+
+#[derive(Clone, Debug)]
+enum HostRule {
+    /// At most this many selected pods may be there already.
+    AtMost(i32),
+    /// A selected pod must be there, unless there is none anywhere and this one may be the first.
+    Occupied {
+        may_be_first: bool,
+        hosts: Option<Requirement>,
+    },
+}
+
+/// A rule about the domains of another label.
+#[derive(Clone, Debug)]
+struct DomainCheck {
+    group: GroupId,
+    direction: Direction,
+    kind: Kind,
+    key: KeyId,
+    /// The domains that the rule allows.
+    allowed: BitSet,
+    /// The domains among which the first pod of an affinity may choose, if this one may be the first.
+    first: Option<BitSet>,
+}
+
+/// Everything that binds one pod, worked out for the counts of this moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Checks {
+    hosts: Vec<HostCheck>,
+    domains: Vec<DomainCheck>,
+}
+
+/// Whether a host is allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostVerdict {
+    /// It is.
+    Allowed,
+    /// It is not, but that may change.
+    NotNow,
+    /// It is not, and pods only ever come.
+    Never,
+}
+
+/// The rule that stands in the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unsatisfied {
+    pub(crate) kind: Kind,
+    pub(crate) key: Symbol,
+    /// Whether it is the anti-affinity of another pod.
+    pub(crate) of_other_pod: bool,
+}
+
+impl Checks {
+    /// Whether no rule binds the pod at all.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.domains.is_empty()
+    }
+
+    /// Whether rules about labels other than the host bind the pod: what they allow changes with every pod.
+    pub(crate) fn has_domains(&self) -> bool {
+        !self.domains.is_empty()
+    }
+}
+
+impl Topology<'_> {
+    fn group(&self, group: GroupId, direction: Direction) -> &Group {
+        match direction {
+            Direction::Own => &self.groups[group],
+            Direction::Inverse => &self.inverse[group],
+        }
+    }
+
+    /// Works out what binds a pod with `owned` rules that the inverse rules `inverse_selected` select. `strict` are
+    /// its demands on labels without preferences.
+    pub(crate) fn checks(
+        &mut self,
+        owned: &[Owned],
+        inverse_selected: &[GroupId],
+        strict: StateId,
+        states: &States,
+        into: &mut Checks,
+    ) {
+        into.hosts.clear();
+        into.domains.clear();
+        for rule in owned {
+            self.add_check(
+                rule.group,
+                Direction::Own,
+                rule.selects_self,
+                strict,
+                states,
+                into,
+            );
+        }
+        for group in inverse_selected {
+            self.add_check(*group, Direction::Inverse, false, strict, states, into);
+        }
+    }
+
+    fn add_check(
+        &mut self,
+        id: GroupId,
+        direction: Direction,
+        selects_self: bool,
+        strict: StateId,
+        states: &States,
+        into: &mut Checks,
+    ) {
+        let key = self.group(id, direction).key;
+        if self.keys[key].is_hostname() {
+            let rule = self.host_rule(id, direction, selects_self, strict, states);
+            into.hosts.push(HostCheck {
+                group: id,
+                direction,
+                rule,
+            });
+            return;
+        }
+        let pod = self.mask(strict, key, states).clone();
+        let group = self.group(id, direction);
+        let mut allowed = BitSet::empty(self.keys[key].len());
+        let mut first = None;
+        match group.kind {
+            Kind::Spread => {
+                let within = group.domains().filter(|(domain, _)| pod.contains(*domain));
+                let (least, supported) = within.fold((i32::MAX, 0), |(least, supported), (_, count)| {
+                    (least.min(count), supported + 1)
+                });
+                let too_few = group.min_domains.is_some_and(|minimum| supported < minimum);
+                let least = i64::from(if too_few { 0 } else { least });
+                for (domain, count) in group.domains() {
+                    let after = i64::from(count) + i64::from(selects_self);
+                    if after - least <= i64::from(group.max_skew) {
+                        allowed.insert(domain);
+                    }
+                }
+            }
+            Kind::Affinity => {
+                for (domain, count) in group.domains() {
+                    if count > 0 && pod.contains(domain) {
+                        allowed.insert(domain);
+                    }
+                }
+                if selects_self && allowed.is_empty() {
+                    let mut choice = pod;
+                    let mut known = BitSet::empty(self.keys[key].len());
+                    group.domains().for_each(|(domain, _)| known.insert(domain));
+                    choice.intersect_with(&known);
+                    first = Some(choice);
+                }
+            }
+            Kind::AntiAffinity => {
+                for (domain, count) in group.domains() {
+                    if count == 0 && pod.contains(domain) {
+                        allowed.insert(domain);
+                    }
+                }
+            }
+        }
+        into.domains.push(DomainCheck {
+            group: id,
+            direction,
+            kind: group.kind,
+            key,
+            allowed,
+            first,
+        });
+    }
+
+    fn host_rule(
+        &self,
+        id: GroupId,
+        direction: Direction,
+        selects_self: bool,
+        strict: StateId,
+        states: &States,
+    ) -> HostRule {
+        let group = self.group(id, direction);
+        match group.kind {
+            // A new host can always be made, so the smallest count of all hosts is always zero.
+            Kind::Spread => HostRule::AtMost(group.max_skew.saturating_sub(i32::from(selects_self))),
+            Kind::AntiAffinity => HostRule::AtMost(0),
+            Kind::Affinity => {
+                let hosts = states.get(strict).get(states.hostname).cloned();
+                let reachable = |(domain, count): (usize, i32)| {
+                    count > 0
+                        && hosts.as_ref().is_none_or(|hosts| {
+                            let name = self.keys[group.key].value(domain).unwrap_or(states.placeholder);
+                            hosts.has(name, &states.vocabulary)
+                        })
+                };
+                let nobody = group.is_unoccupied() || (hosts.is_some() && !group.domains().any(reachable));
+                HostRule::Occupied {
+                    may_be_first: selects_self && nobody,
+                    hosts,
+                }
+            }
+        }
+    }
+
+    /// Whether the rules about hosts allow `host`, which is called `name`.
+    pub(crate) fn host_verdict(
+        &self,
+        checks: &Checks,
+        host: usize,
+        name: Symbol,
+        states: &States,
+    ) -> HostVerdict {
+        let mut verdict = HostVerdict::Allowed;
+        for check in &checks.hosts {
+            let count = self.group(check.group, check.direction).count(host);
+            match &check.rule {
+                HostRule::AtMost(limit) if count > *limit => return HostVerdict::Never,
+                HostRule::AtMost(_) => {}
+                HostRule::Occupied { may_be_first, hosts } => {
+                    if hosts
+                        .as_ref()
+                        .is_some_and(|hosts| !hosts.has(name, &states.vocabulary))
+                    {
+                        return HostVerdict::Never;
+                    }
+                    if count == 0 && !may_be_first {
+                        verdict = HostVerdict::NotNow;
+                    }
+                }
+            }
+        }
+        verdict
+    }
+
+    /// `state` narrowed to what the rules about other labels allow, or the rule that stands in the way.
+    pub(crate) fn narrow(
+        &mut self,
+        checks: &Checks,
+        mut state: StateId,
+        side: Side,
+        states: &mut States,
+    ) -> Result<StateId, Unsatisfied> {
+        let base = state;
+        for check in &checks.domains {
+            let symbol = self.keys[check.key].symbol();
+            let unsatisfied = Unsatisfied {
+                kind: check.kind,
+                key: symbol,
+                of_other_pod: check.direction == Direction::Inverse,
+            };
+            let is_defined =
+                states.get(base).contains(symbol) || (side == Side::Claim && states.is_well_known(symbol));
+            if !is_defined {
+                return Err(unsatisfied);
+            }
+            // Every rule chooses from what the node allows, not from what the rules before it have left.
+            let mut choice = self.mask(base, check.key, states).clone();
+            match &check.first {
+                Some(first) => choice.intersect_with(first),
+                None => choice.intersect_with(&check.allowed),
+            }
+            if check.kind == Kind::Spread || check.first.is_some() {
+                let group = self.group(check.group, check.direction);
+                let fewest = choice.iter().min_by_key(|domain| match check.kind {
+                    Kind::Spread => group.count(*domain),
+                    _ => 0,
+                });
+                choice = BitSet::empty(self.keys[check.key].len());
+                if let Some(domain) = fewest {
+                    choice.insert(domain);
+                }
+            }
+            if state != base {
+                choice.intersect_with(&self.mask(state, check.key, states).clone());
+            }
+            if choice.is_empty() {
+                return Err(unsatisfied);
+            }
+            let values: Vec<Symbol> = choice
+                .iter()
+                .filter_map(|domain| self.keys[check.key].value(domain))
+                .collect();
+            state = states.narrow(state, symbol, &values);
+        }
+        Ok(state)
+    }
+
+    /// Names the rule about hosts that does not allow `host`.
+    pub(crate) fn unsatisfied_host(&self, checks: &Checks, host: usize) -> Option<Unsatisfied> {
+        let check = checks.hosts.iter().find(|check| {
+            let count = self.group(check.group, check.direction).count(host);
+            match &check.rule {
+                HostRule::AtMost(limit) => count > *limit,
+                HostRule::Occupied { may_be_first, .. } => count == 0 && !may_be_first,
+            }
+        })?;
+        let group = self.group(check.group, check.direction);
+        Some(Unsatisfied {
+            kind: group.kind,
+            key: self.keys[group.key].symbol(),
+            of_other_pod: check.direction == Direction::Inverse,
+        })
+    }
+}

@@ -1,0 +1,245 @@
+//! The domains of a label, and the pods and nodes that are counted in them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{PodAffinityTerm, Toleration};
+
+use super::Subject;
+use super::group::{Group, Kind};
+use crate::bitset::BitSet;
+use crate::packing::hash::FastMap;
+use crate::packing::ids::{StateId, TaintsId};
+use crate::packing::selector::Selector;
+use crate::packing::states::States;
+use crate::packing::taints::TaintLists;
+use crate::packing::types::Types;
+use crate::requirements::{Operator, Requirement, Requirements};
+use crate::vocabulary::{Symbol, Vocabulary};
+
+type Labels = BTreeMap<String, String>;
+
+/// What a NodePool adds to the domains of a label.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolDomains {
+    /// Its requirements and the labels of its template.
+    pub(crate) requirements: Requirements,
+    pub(crate) taints: TaintsId,
+}
+
+/// A node, as far as counting goes.
+#[derive(Clone, Debug)]
+pub(crate) struct ViewedNode<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) labels: &'a Labels,
+    /// The labels as requirements.
+    pub(crate) state: StateId,
+    pub(crate) taints: TaintsId,
+    /// The labels it is known by, if pods can go to it.
+    pub(crate) open: Option<&'a Labels>,
+}
+
+/// Pods on nodes with the same namespace and the same labels that matter.
+#[derive(Clone, Debug)]
+pub(crate) struct PodCount {
+    pub(crate) namespace: String,
+    pub(crate) labels: Labels,
+    /// How many are on which node.
+    pub(crate) nodes: Vec<(usize, i32)>,
+}
+
+/// What there is before anything is placed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ClusterView<'a> {
+    pub(crate) pools: Vec<PoolDomains>,
+    pub(crate) nodes: Vec<ViewedNode<'a>>,
+    pub(crate) pods: Vec<PodCount>,
+    pub(crate) namespaces: Vec<(String, Labels)>,
+}
+
+impl ClusterView<'_> {
+    /// The namespaces that an affinity term of a pod in `namespace` is about.
+    pub(super) fn namespaces_of(&self, term: &PodAffinityTerm, namespace: &str) -> Vec<String> {
+        let mut named: Vec<String> = term.namespaces.iter().flatten().cloned().collect();
+        match &term.namespace_selector {
+            None if named.is_empty() => vec![namespace.to_owned()],
+            None => named,
+            Some(selector) => {
+                let selector = Selector::new(Some(selector), &[]);
+                let selected = self
+                    .namespaces
+                    .iter()
+                    .filter(|(_, labels)| selector.selects(labels));
+                named.extend(selected.map(|(name, _)| name.clone()));
+                named
+            }
+        }
+    }
+
+    /// Counts what is on the nodes into a new rule.
+    pub(super) fn count(
+        &self,
+        group: &mut Group,
+        domains: &mut KeyDomains,
+        states: &States,
+        taints: &TaintLists,
+    ) {
+        let key = states.vocabulary.text(domains.symbol());
+        let mut takes_part: Vec<Option<bool>> = vec![None; self.nodes.len()];
+        let everything = group.filter.is_everything();
+        let mut matches = |group: &Group, at: usize, node: &ViewedNode<'_>| {
+            everything
+                || takes_part.get_mut(at).is_some_and(|known| {
+                    *known
+                        .get_or_insert_with(|| group.filter.matches(node.state, node.taints, states, taints))
+                })
+        };
+        for (at, node) in self.nodes.iter().enumerate() {
+            let value = node.open.and_then(|labels| labels.get(key));
+            if let Some(value) = value.and_then(|value| states.vocabulary.get(value))
+                && matches(group, at, node)
+            {
+                group.register(domains.number(value));
+            }
+        }
+        for pods in &self.pods {
+            if !group.counts_pod(Subject {
+                namespace: &pods.namespace,
+                labels: &pods.labels,
+            }) {
+                continue;
+            }
+            for &(at, count) in &pods.nodes {
+                let Some(node) = self.nodes.get(at) else { continue };
+                let value = node.labels.get(key).map(String::as_str);
+                let value = value.or(domains.is_hostname.then_some(node.name));
+                if let Some(value) = value.and_then(|value| states.vocabulary.get(value))
+                    && matches(group, at, node)
+                {
+                    group.record(domains.number(value), count);
+                }
+            }
+        }
+    }
+}
+
+/// The domains of one label, numbered alphabetically as far as they are known at the start.
+#[derive(Clone, Debug)]
+pub(super) struct KeyDomains {
+    symbol: Symbol,
+    is_hostname: bool,
+    domains: Vec<Symbol>,
+    index: FastMap<Symbol, usize>,
+    /// The domains that NodePools can launch into, with the taints under which they can.
+    launchable: Vec<(usize, Vec<TaintsId>)>,
+}
+
+impl KeyDomains {
+    pub(super) fn new(
+        symbol: Symbol,
+        view: &ClusterView<'_>,
+        states: &mut States,
+        types: &mut Types,
+    ) -> Self {
+        let is_hostname = symbol == states.hostname;
+        let mut launchable: BTreeMap<Symbol, BTreeSet<TaintsId>> = BTreeMap::new();
+        for pool in &view.pools {
+            let own = pool.requirements.get(symbol);
+            let mut add = |requirement: &Requirement| {
+                for value in requirement.values() {
+                    launchable.entry(*value).or_default().insert(pool.taints);
+                }
+            };
+            for (shape, _) in types.shapes(symbol) {
+                match own {
+                    Some(own) => add(&shape.intersection(own, &states.vocabulary)),
+                    None => add(shape),
+                }
+            }
+            // A NodePool's exclusions count as domains where no type knows the label: Karpenter takes the listed
+            // values whatever the operator.
+            let everywhere = types.any_without(symbol);
+            if let Some(own) = own.filter(|own| everywhere || own.operator() == Operator::In) {
+                add(own);
+            }
+        }
+        let key = states.vocabulary.text(symbol).to_owned();
+        let mut known: BTreeSet<Symbol> = launchable.keys().copied().collect();
+        for node in &view.nodes {
+            for labels in [Some(node.labels), node.open].into_iter().flatten() {
+                let value = labels
+                    .get(&key)
+                    .map(String::as_str)
+                    .or(is_hostname.then_some(node.name));
+                known.extend(value.map(|value| states.vocabulary.intern(value)));
+            }
+        }
+        let mut domains: Vec<Symbol> = known.into_iter().collect();
+        domains.sort_by(|a, b| states.vocabulary.text(*a).cmp(states.vocabulary.text(*b)));
+        let index: FastMap<Symbol, usize> = domains
+            .iter()
+            .enumerate()
+            .map(|(at, value)| (*value, at))
+            .collect();
+        let launchable = launchable
+            .into_iter()
+            .filter_map(|(value, taints)| Some((*index.get(&value)?, taints.into_iter().collect())))
+            .collect();
+        Self {
+            symbol,
+            is_hostname,
+            domains,
+            index,
+            launchable,
+        }
+    }
+
+    pub(super) fn symbol(&self) -> Symbol {
+        self.symbol
+    }
+
+    pub(super) fn is_hostname(&self) -> bool {
+        self.is_hostname
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.domains.len()
+    }
+
+    /// The value behind a number.
+    pub(super) fn value(&self, domain: usize) -> Option<Symbol> {
+        self.domains.get(domain).copied()
+    }
+
+    /// The number of a value, made if it is new.
+    pub(super) fn number(&mut self, value: Symbol) -> usize {
+        *self.index.entry(value).or_insert_with(|| {
+            self.domains.push(value);
+            self.domains.len() - 1
+        })
+    }
+
+    /// Makes a new rule know the domains that can be launched into by a pod with `tolerations`. Spreads ignore
+    /// taints unless they say otherwise; affinities never do.
+    pub(super) fn register(&self, group: &mut Group, tolerations: &[Toleration], taints: &TaintLists) {
+        let ignore_taints = group.kind == Kind::Spread && !group.filter.honor_taints;
+        for (domain, lists) in &self.launchable {
+            if ignore_taints || lists.iter().any(|list| taints.tolerated(*list, tolerations)) {
+                group.register(*domain);
+            }
+        }
+    }
+
+    /// The domains that a requirement allows; all of them without one.
+    pub(super) fn allowed_by(&self, requirement: Option<&Requirement>, vocabulary: &Vocabulary) -> BitSet {
+        let Some(requirement) = requirement else {
+            return BitSet::full(self.domains.len());
+        };
+        let mut set = BitSet::empty(self.domains.len());
+        for (at, value) in self.domains.iter().enumerate() {
+            if requirement.has(*value, vocabulary) {
+                set.insert(at);
+            }
+        }
+        set
+    }
+}

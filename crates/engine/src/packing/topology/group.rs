@@ -1,0 +1,240 @@
+//! One rule and its counts.
+
+use k8s_openapi::api::core::v1::Toleration;
+
+use super::Subject;
+use crate::packing::ids::{KeyId, StateId};
+use crate::packing::selector::Selector;
+use crate::packing::states::States;
+use crate::vocabulary::Symbol;
+
+/// What a rule demands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// Domains may differ by at most the skew.
+    Spread,
+    /// Only domains that have such a pod.
+    Affinity,
+    /// Only domains that have no such pod.
+    AntiAffinity,
+}
+
+impl Kind {
+    /// What people call it.
+    pub(crate) fn describe(self) -> &'static str {
+        match self {
+            Self::Spread => "topology spread",
+            Self::Affinity => "pod affinity",
+            Self::AntiAffinity => "pod anti-affinity",
+        }
+    }
+}
+
+/// Which nodes take part in a spread.
+#[derive(Clone, Debug)]
+pub(super) struct Filter {
+    /// OR-ed.
+    pub(super) terms: Vec<StateId>,
+    pub(super) honor_affinity: bool,
+    pub(super) honor_taints: bool,
+    pub(super) tolerations: Vec<Toleration>,
+}
+
+impl Filter {
+    /// Every node takes part.
+    pub(super) fn everything() -> Self {
+        Self {
+            terms: Vec::new(),
+            honor_affinity: false,
+            honor_taints: false,
+            tolerations: Vec::new(),
+        }
+    }
+
+    pub(super) fn is_everything(&self) -> bool {
+        (!self.honor_affinity || self.terms.is_empty()) && !self.honor_taints
+    }
+}
+
+/// What makes two rules the same.
+///
+/// Karpenter compares a hash that leaves out the values of the node filter, counts its terms and tolerations as sets
+/// in which pairs of equals vanish, and does not look at `minDomains`. So pods whose filters differ in values only
+/// share the rule of the first one. That is kept, because it decides what is counted.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct GroupKey {
+    kind: Kind,
+    topology_key: Symbol,
+    namespaces: Vec<String>,
+    max_skew: i32,
+    filter: Option<FilterKey>,
+    selector: Selector,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct FilterKey {
+    honor_affinity: bool,
+    honor_taints: bool,
+    terms: Vec<Vec<Symbol>>,
+    tolerations: Vec<[String; 5]>,
+}
+
+impl GroupKey {
+    pub(super) fn new(
+        kind: Kind,
+        topology_key: &str,
+        mut namespaces: Vec<String>,
+        max_skew: i32,
+        filter: Option<&Filter>,
+        selector: Selector,
+        states: &mut States,
+    ) -> Self {
+        namespaces.sort_unstable();
+        namespaces.dedup();
+        let topology_key = states.vocabulary.intern(topology_key);
+        let filter = filter.map(|filter| FilterKey {
+            honor_affinity: filter.honor_affinity,
+            honor_taints: filter.honor_taints,
+            terms: without_pairs(
+                filter
+                    .terms
+                    .iter()
+                    .map(|term| states.get(*term).iter().map(|(key, _)| key).collect())
+                    .collect(),
+            ),
+            tolerations: without_pairs(filter.tolerations.iter().map(fingerprint).collect()),
+        });
+        Self {
+            kind,
+            topology_key,
+            namespaces,
+            max_skew,
+            filter,
+            selector,
+        }
+    }
+
+    pub(super) fn topology_key(&self) -> Symbol {
+        self.topology_key
+    }
+}
+
+fn fingerprint(toleration: &Toleration) -> [String; 5] {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    [
+        text(&toleration.key),
+        text(&toleration.operator),
+        text(&toleration.value),
+        text(&toleration.effect),
+        toleration
+            .toleration_seconds
+            .map(|seconds| seconds.to_string())
+            .unwrap_or_default(),
+    ]
+}
+
+/// The items that occur an odd number of times, sorted.
+fn without_pairs<T: Ord>(mut items: Vec<T>) -> Vec<T> {
+    items.sort_unstable();
+    let mut kept: Vec<T> = Vec::with_capacity(items.len());
+    for item in items {
+        if kept.last() == Some(&item) {
+            kept.pop();
+        } else {
+            kept.push(item);
+        }
+    }
+    kept
+}
+
+/// A rule with the number of selected pods in each domain.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) kind: Kind,
+    pub(super) key: KeyId,
+    pub(super) max_skew: i32,
+    pub(super) min_domains: Option<i32>,
+    namespaces: Vec<String>,
+    selector: Selector,
+    pub(super) filter: Filter,
+    /// The number of pods per domain; negative for a domain that is not known to the rule.
+    counts: Vec<i32>,
+    /// How many domains have a pod.
+    occupied: usize,
+}
+
+const UNKNOWN: i32 = -1;
+
+impl Group {
+    pub(super) fn new(key: &GroupKey, key_id: KeyId, _hostname: bool, filter: Filter) -> Self {
+        Self {
+            kind: key.kind,
+            key: key_id,
+            max_skew: key.max_skew,
+            min_domains: None,
+            namespaces: key.namespaces.clone(),
+            selector: key.selector.clone(),
+            filter,
+            counts: Vec::new(),
+            occupied: 0,
+        }
+    }
+
+    /// Whether a pod to be placed counts in this rule, wherever it goes.
+    pub(crate) fn selects(&self, subject: Subject<'_>) -> bool {
+        self.is_in_namespace(subject.namespace) && self.selector.selects(subject.labels)
+    }
+
+    /// Whether a pod on a node counts in this rule.
+    pub(super) fn counts_pod(&self, subject: Subject<'_>) -> bool {
+        self.is_in_namespace(subject.namespace) && self.selector.counts(subject.labels)
+    }
+
+    fn is_in_namespace(&self, namespace: &str) -> bool {
+        self.namespaces
+            .binary_search_by(|known| known.as_str().cmp(namespace))
+            .is_ok()
+    }
+
+    /// Makes the rule know a domain.
+    pub(super) fn register(&mut self, domain: usize) {
+        if let Some(count) = self.slot(domain) {
+            *count = (*count).max(0);
+        }
+    }
+
+    /// Counts `pods` more in a domain.
+    pub(super) fn record(&mut self, domain: usize, pods: i32) {
+        let Some(count) = self.slot(domain) else { return };
+        let before = (*count).max(0);
+        *count = before.saturating_add(pods);
+        let now_occupied = before == 0 && *count > 0;
+        self.occupied += usize::from(now_occupied);
+    }
+
+    fn slot(&mut self, domain: usize) -> Option<&mut i32> {
+        if self.counts.len() <= domain {
+            self.counts.resize(domain + 1, UNKNOWN);
+        }
+        self.counts.get_mut(domain)
+    }
+
+    /// The number of pods in a domain; 0 for one that the rule does not know.
+    pub(super) fn count(&self, domain: usize) -> i32 {
+        self.counts.get(domain).copied().unwrap_or(UNKNOWN).max(0)
+    }
+
+    /// The domains that the rule knows, with their numbers of pods.
+    pub(super) fn domains(&self) -> impl Iterator<Item = (usize, i32)> {
+        self.counts
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(_, count)| *count >= 0)
+    }
+
+    /// Whether no domain has a pod.
+    pub(super) fn is_unoccupied(&self) -> bool {
+        self.occupied == 0
+    }
+}

@@ -1,0 +1,416 @@
+//! Spread constraints, pod affinity and anti-affinity.
+//!
+//! A [`Group`] is one rule with the number of selected pods in each domain (each zone, each host). Many pods share a
+//! group. Anti-affinity works both ways, so the required anti-affinity of every pod is also kept as an *inverse*
+//! group: there the counts are of the pods that object, and the rule binds the pods that it selects.
+//!
+//! Before a pod is tried anywhere, [`Topology::checks`] works out which domains each of its rules allows; trying a
+//! node is then a matter of combining bit sets. Hosts are counted apart, because every claim is one.
+
+mod checks;
+mod domains;
+mod group;
+
+pub(super) use checks::{Checks, HostVerdict, Unsatisfied};
+pub(super) use domains::{ClusterView, PodCount, PoolDomains, ViewedNode};
+pub(super) use group::{Group, Kind};
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{PodAffinityTerm, Toleration, TopologySpreadConstraint};
+
+use super::constraints::Constraints;
+use super::hash::FastMap;
+use super::ids::{GroupId, KeyId, StateId, Table, TaintsId};
+use super::selector::Selector;
+use super::states::{Side, States};
+use super::taints::TaintLists;
+use super::terms::add_term;
+use super::types::Types;
+use crate::bitset::BitSet;
+use crate::vocabulary::Symbol;
+use domains::KeyDomains;
+use group::{Filter, GroupKey};
+
+/// A rule that binds a pod, and whether the pod counts in it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owned {
+    pub(super) group: GroupId,
+    pub(super) selects_self: bool,
+}
+
+/// Every rule in play.
+pub(super) struct Topology<'a> {
+    pub(super) view: ClusterView<'a>,
+    keys: Table<KeyId, KeyDomains>,
+    key_index: FastMap<Symbol, KeyId>,
+    groups: Table<GroupId, Group>,
+    index: FastMap<GroupKey, GroupId>,
+    inverse: Table<GroupId, Group>,
+    inverse_index: FastMap<GroupKey, GroupId>,
+    /// The domains of a key that a state allows, with the number of domains known then.
+    masks: FastMap<(StateId, KeyId), (usize, BitSet)>,
+    filtered: FastMap<(GroupId, StateId, TaintsId), bool>,
+}
+
+/// What a pod is to the rules: its namespace and its labels.
+#[derive(Clone, Copy)]
+pub(super) struct Subject<'p> {
+    pub(super) namespace: &'p str,
+    pub(super) labels: &'p BTreeMap<String, String>,
+}
+
+impl<'a> Topology<'a> {
+    pub(super) fn new(view: ClusterView<'a>) -> Self {
+        Self {
+            view,
+            keys: Table::default(),
+            key_index: FastMap::default(),
+            groups: Table::default(),
+            index: FastMap::default(),
+            inverse: Table::default(),
+            inverse_index: FastMap::default(),
+            masks: FastMap::default(),
+            filtered: FastMap::default(),
+        }
+    }
+
+    pub(super) fn groups(&self) -> &Table<GroupId, Group> {
+        &self.groups
+    }
+
+    pub(super) fn inverse(&self) -> &Table<GroupId, Group> {
+        &self.inverse
+    }
+
+    fn key(&mut self, key: &str, states: &mut States, types: &mut Types) -> KeyId {
+        let symbol = states.vocabulary.intern(key);
+        if let Some(known) = self.key_index.get(&symbol) {
+            return *known;
+        }
+        let domains = KeyDomains::new(symbol, &self.view, states, types);
+        let id = self.keys.push(domains);
+        self.key_index.insert(symbol, id);
+        id
+    }
+
+    /// The rules that `constraints` bind a pod to; new ones start from what is on the nodes now.
+    pub(super) fn owned(
+        &mut self,
+        constraints: &Constraints,
+        subject: Subject<'_>,
+        states: &mut States,
+        types: &mut Types,
+        taints: &TaintLists,
+    ) -> Vec<Owned> {
+        let mut owned = Vec::new();
+        for spread in &constraints.spreads {
+            let group = self.spread_group(spread, constraints, subject, states, types, taints);
+            owned.push(group);
+        }
+        let together = constraints.together.iter();
+        let rather_together = constraints
+            .rather_together
+            .iter()
+            .map(|term| &term.pod_affinity_term);
+        for term in together.chain(rather_together) {
+            owned.push(self.term_group(Kind::Affinity, term, constraints, subject, states, types, taints));
+        }
+        let apart = constraints.apart.iter();
+        let rather_apart = constraints
+            .rather_apart
+            .iter()
+            .map(|term| &term.pod_affinity_term);
+        for term in apart.chain(rather_apart) {
+            owned.push(self.term_group(
+                Kind::AntiAffinity,
+                term,
+                constraints,
+                subject,
+                states,
+                types,
+                taints,
+            ));
+        }
+        let groups = &self.groups;
+        owned.sort_unstable();
+        owned.dedup();
+        owned
+            .into_iter()
+            .map(|group| Owned {
+                group,
+                selects_self: groups[group].selects(subject),
+            })
+            .collect()
+    }
+
+    fn spread_group(
+        &mut self,
+        spread: &TopologySpreadConstraint,
+        constraints: &Constraints,
+        subject: Subject<'_>,
+        states: &mut States,
+        types: &mut Types,
+        taints: &TaintLists,
+    ) -> GroupId {
+        let more: Vec<(&str, &str)> = spread
+            .match_label_keys
+            .iter()
+            .flatten()
+            .filter_map(|key| Some((key.as_str(), subject.labels.get(key)?.as_str())))
+            .collect();
+        let selector = Selector::new(spread.label_selector.as_ref(), &more);
+        let filter = self.filter(spread, constraints, states);
+        let key = GroupKey::new(
+            Kind::Spread,
+            &spread.topology_key,
+            vec![subject.namespace.to_owned()],
+            spread.max_skew,
+            Some(&filter),
+            selector,
+            states,
+        );
+        if let Some(known) = self.index.get(&key) {
+            return *known;
+        }
+        let group = Group {
+            min_domains: spread.min_domains,
+            ..self.new_group(&key, filter, states, types)
+        };
+        self.insert(key, group, &constraints.tolerations, states, taints)
+    }
+
+    fn filter(
+        &mut self,
+        spread: &TopologySpreadConstraint,
+        constraints: &Constraints,
+        states: &mut States,
+    ) -> Filter {
+        let terms = match &constraints.required {
+            None => vec![constraints.selector_requirements(&mut states.vocabulary)],
+            Some(terms) => terms
+                .iter()
+                .map(|term| {
+                    let mut requirements = constraints.selector_requirements(&mut states.vocabulary);
+                    add_term(&mut requirements, term, &mut states.vocabulary);
+                    requirements
+                })
+                .collect(),
+        };
+        Filter {
+            terms: terms
+                .into_iter()
+                .map(|requirements| states.intern(requirements))
+                .collect(),
+            honor_affinity: spread.node_affinity_policy.as_deref().unwrap_or("Honor") == "Honor",
+            honor_taints: spread.node_taints_policy.as_deref().unwrap_or("Ignore") == "Honor",
+            tolerations: constraints.tolerations.clone(),
+        }
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the tables that a new rule is made from"
+    )]
+    fn term_group(
+        &mut self,
+        kind: Kind,
+        term: &PodAffinityTerm,
+        constraints: &Constraints,
+        subject: Subject<'_>,
+        states: &mut States,
+        types: &mut Types,
+        taints: &TaintLists,
+    ) -> GroupId {
+        let key = self.term_key(kind, term, subject.namespace, states);
+        if let Some(known) = self.index.get(&key) {
+            return *known;
+        }
+        let group = self.new_group(&key, Filter::everything(), states, types);
+        self.insert(key, group, &constraints.tolerations, states, taints)
+    }
+
+    fn term_key(&self, kind: Kind, term: &PodAffinityTerm, namespace: &str, states: &mut States) -> GroupKey {
+        let namespaces = self.view.namespaces_of(term, namespace);
+        let selector = Selector::new(term.label_selector.as_ref(), &[]);
+        GroupKey::new(
+            kind,
+            &term.topology_key,
+            namespaces,
+            i32::MAX,
+            None,
+            selector,
+            states,
+        )
+    }
+
+    fn new_group(&mut self, key: &GroupKey, filter: Filter, states: &mut States, types: &mut Types) -> Group {
+        let text = states.vocabulary.text(key.topology_key()).to_owned();
+        let key_id = self.key(&text, states, types);
+        Group::new(key, key_id, self.keys[key_id].is_hostname(), filter)
+    }
+
+    /// Adds a rule with the domains that exist and the pods that are on nodes.
+    fn insert(
+        &mut self,
+        key: GroupKey,
+        mut group: Group,
+        tolerations: &[Toleration],
+        states: &mut States,
+        taints: &TaintLists,
+    ) -> GroupId {
+        let domains = &mut self.keys[group.key];
+        domains.register(&mut group, tolerations, taints);
+        self.view.count(&mut group, domains, states, taints);
+        let id = self.groups.push(group);
+        self.index.insert(key, id);
+        id
+    }
+
+    /// The inverse rules of a pod's required anti-affinity. `node` is where the pod is, if it is on a node.
+    pub(super) fn inverse_owned(
+        &mut self,
+        constraints: &Constraints,
+        namespace: &str,
+        node: Option<&ViewedNode<'_>>,
+        states: &mut States,
+        types: &mut Types,
+        taints: &TaintLists,
+    ) -> Vec<GroupId> {
+        let mut owned = Vec::with_capacity(constraints.apart.len());
+        for term in &constraints.apart {
+            let key = self.term_key(Kind::AntiAffinity, term, namespace, states);
+            let id = match self.inverse_index.get(&key) {
+                Some(known) => *known,
+                None => {
+                    let mut group = self.new_group(&key, Filter::everything(), states, types);
+                    self.keys[group.key].register(&mut group, &constraints.tolerations, taints);
+                    let id = self.inverse.push(group);
+                    self.inverse_index.insert(key, id);
+                    id
+                }
+            };
+            if let Some(value) = node.and_then(|node| node.labels.get(&term.topology_key)) {
+                let value = states.vocabulary.intern(value);
+                let domain = self.keys[self.inverse[id].key].number(value);
+                self.inverse[id].record(domain, 1);
+            }
+            owned.push(id);
+        }
+        owned.sort_unstable();
+        owned.dedup();
+        owned
+    }
+
+    /// The host number of a node's name.
+    pub(super) fn host_of_node(&mut self, name: Symbol, states: &mut States, types: &mut Types) -> usize {
+        let key = self.key(crate::labels::HOSTNAME, states, types);
+        self.keys[key].number(name)
+    }
+
+    /// The host number of the claim at `position`; call only after every node has its number.
+    pub(super) fn host_of_claim(&mut self, position: usize, states: &mut States, types: &mut Types) -> usize {
+        let key = self.key(crate::labels::HOSTNAME, states, types);
+        self.keys[key].len() + position
+    }
+
+    /// The domains of `key` that `state` allows.
+    fn mask(&mut self, state: StateId, key: KeyId, states: &States) -> &BitSet {
+        let domains = &self.keys[key];
+        let entry = self
+            .masks
+            .entry((state, key))
+            .or_insert_with(|| (usize::MAX, BitSet::default()));
+        if entry.0 != domains.len() {
+            let requirement = states.get(state).get(domains.symbol());
+            *entry = (domains.len(), domains.allowed_by(requirement, &states.vocabulary));
+        }
+        &entry.1
+    }
+
+    /// Notes that a pod of `subject` went to `host`, a node with `taints` that is now in `state`.
+    pub(super) fn record(
+        &mut self,
+        selected: &[GroupId],
+        inverse_owned: &[GroupId],
+        placed: Placed,
+        states: &States,
+        taints: &TaintLists,
+    ) {
+        for &id in selected {
+            if !self.filter_matches(id, placed.state, placed.taints, states, taints) {
+                continue;
+            }
+            let group = &mut self.groups[id];
+            let domains = &mut self.keys[group.key];
+            if domains.is_hostname() {
+                group.record(placed.host, 1);
+                continue;
+            }
+            let Some(requirement) = states.get(placed.state).get(domains.symbol()) else {
+                continue;
+            };
+            if group.kind == Kind::AntiAffinity {
+                // Every domain that the pod might land in is taken.
+                for value in requirement.values() {
+                    group.record(domains.number(*value), 1);
+                }
+            } else if let Some(value) = requirement.single_value() {
+                group.record(domains.number(value), 1);
+            }
+        }
+        for &id in inverse_owned {
+            let group = &mut self.inverse[id];
+            let domains = &mut self.keys[group.key];
+            if domains.is_hostname() {
+                group.record(placed.host, 1);
+                continue;
+            }
+            let Some(requirement) = states.get(placed.state).get(domains.symbol()) else {
+                continue;
+            };
+            for value in requirement.values() {
+                group.record(domains.number(*value), 1);
+            }
+        }
+    }
+
+    fn filter_matches(
+        &mut self,
+        group: GroupId,
+        state: StateId,
+        node_taints: TaintsId,
+        states: &States,
+        taints: &TaintLists,
+    ) -> bool {
+        let filter = &self.groups[group].filter;
+        if filter.is_everything() {
+            return true;
+        }
+        *self
+            .filtered
+            .entry((group, state, node_taints))
+            .or_insert_with(|| filter.matches(state, node_taints, states, taints))
+    }
+}
+
+/// Where a pod went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) host: usize,
+    pub(super) taints: TaintsId,
+    pub(super) state: StateId,
+}
+
+impl Filter {
+    /// Whether nodes in `state` with `node_taints` take part.
+    fn matches(&self, state: StateId, node_taints: TaintsId, states: &States, taints: &TaintLists) -> bool {
+        let by_labels = !self.honor_affinity
+            || self.terms.is_empty()
+            || self
+                .terms
+                .iter()
+                .any(|term| states.check(state, *term, Side::Node).is_ok());
+        by_labels && (!self.honor_taints || taints.tolerated(node_taints, &self.tolerations))
+    }
+}
