@@ -173,10 +173,8 @@ impl<'a> Topology<'a> {
         if let Some(known) = self.index.get(&key) {
             return *known;
         }
-        let group = Group {
-            min_domains: spread.min_domains,
-            ..self.new_group(&key, filter, states, types)
-        };
+        let mut group = self.new_group(&key, filter, states, types);
+        group.min_domains = spread.min_domains;
         self.insert(key, group, &constraints.tolerations, states, taints)
     }
 
