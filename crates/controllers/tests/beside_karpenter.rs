@@ -103,7 +103,7 @@ fn manifests() -> Vec<(&'static str, Value, &'static str)> {
         (
             "large-cpu",
             price(json!([one(CPU, "Gt", &["64"])]), "+1%", Some(31)),
-            FINE,
+            CONFLICT,
         ),
         (
             "small-cpu",
@@ -113,7 +113,7 @@ fn manifests() -> Vec<(&'static str, Value, &'static str)> {
         (
             "not-small-cpu",
             price(json!([one(CPU, "Gte", &["65"])]), "+1%", Some(31)),
-            CONFLICT,
+            FINE,
         ),
         (
             "two-cpu",
@@ -149,11 +149,11 @@ fn manifests() -> Vec<(&'static str, Value, &'static str)> {
         ("pool-unknown", price(on(POOL, &["three"]), "-6%", Some(40)), FINE),
         ("pools-all", price(json!([]), "-7%", Some(40)), FINE),
         // Capacity: conflicts by resource, with the last overlay of the weight only.
-        ("x-first", capacity(on(FAMILY, &["m6i"]), x.clone(), 50), FINE),
+        ("x-first", capacity(on(FAMILY, &["m6i"]), x.clone(), 50), CONFLICT),
         (
             "x-second",
             capacity(on(FAMILY, &["m6i", "m6g"]), x.clone(), 50),
-            CONFLICT,
+            FINE,
         ),
         ("y-beside-x", capacity(on(FAMILY, &["c6i"]), y.clone(), 51), FINE),
         ("z-x-again", capacity(on(FAMILY, &["c6i"]), x.clone(), 51), FINE),
@@ -176,7 +176,12 @@ fn manifests() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "restricted-label",
-            price(on("kubernetes.io/cluster-service", &["a"]), "1", Some(61)),
+            price(on("karpenter.kwok.sh/instance-speed", &["a"]), "1", Some(61)),
+            INVALID,
+        ),
+        (
+            "no-label-value",
+            price(on(FAMILY, &["not a value"]), "1", Some(62)),
             INVALID,
         ),
         // Matches nothing, changes nothing, sets nothing.

@@ -27,6 +27,7 @@ enum Command {
     Crds(commands::crds::CrdsArgs),
     Diagnose(commands::diagnose::DiagnoseArgs),
     Lint(commands::lint::LintArgs),
+    Run(commands::run::RunArgs),
 }
 
 impl Cli {
@@ -37,6 +38,7 @@ impl Cli {
             Command::Crds(args) => commands::crds::run(args),
             Command::Diagnose(args) => commands::diagnose::run(args),
             Command::Lint(args) => commands::lint::run(args),
+            Command::Run(args) => commands::run::run(args),
         }
     }
 }

@@ -5,3 +5,4 @@ pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;
 pub(crate) mod lint;
+pub(crate) mod run;
