@@ -23,7 +23,14 @@ pub(crate) fn peak_rss_mib() -> Result<f64> {
     let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
     let kib = status
         .lines()
-        .find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix("kB")?.trim().parse::<f64>().ok())
+        .find_map(|line| {
+            line.strip_prefix("VmHWM:")?
+                .trim()
+                .strip_suffix("kB")?
+                .trim()
+                .parse::<f64>()
+                .ok()
+        })
         .context("no VmHWM in /proc/self/status")?;
     Ok(kib / 1024.0)
 }

@@ -46,18 +46,43 @@ pub(crate) fn side_by_side(counts: &[usize]) -> Result<()> {
     let oracle = oracle()?;
     let catalogue = karpenter_module()?.join(CATALOGUE);
     let mut out = std::io::stdout().lock();
-    writeln!(out, "{POOLS} pools × Karpenter's AWS catalogue; times in ms, memory in MiB\n")?;
-    writeln!(out, "| overlays | Karpenter reconcile | apply | ours from scratch | ratio | ours, one changed | ratio | Karpenter memory | ours | ratio |")?;
+    writeln!(
+        out,
+        "{POOLS} pools × Karpenter's AWS catalogue; times in ms, memory in MiB\n"
+    )?;
+    writeln!(
+        out,
+        "| overlays | Karpenter reconcile | apply | ours from scratch | ratio | ours, one changed | ratio | Karpenter memory | ours | ratio |"
+    )?;
     writeln!(out, "|---|---|---|---|---|---|---|---|---|---|")?;
     for &count in counts {
         let case = case(count);
         let file = std::env::temp_dir().join(format!("veneer-bench-{}-{count}.json", std::process::id()));
         std::fs::write(&file, serde_json::to_string(&case)?)?;
-        let theirs: Theirs = run(Command::new(&oracle).arg("overlay").arg("-catalog").arg(&catalogue), &case)?;
-        let ours: Ours = run(Command::new(std::env::current_exe()?).arg("overlay-ours").arg(&file), &case)?;
+        let theirs: Theirs = run(
+            Command::new(&oracle)
+                .arg("overlay")
+                .arg("-catalog")
+                .arg(&catalogue),
+            &case,
+        )?;
+        let ours: Ours = run(
+            Command::new(std::env::current_exe()?)
+                .arg("overlay-ours")
+                .arg(&file),
+            &case,
+        )?;
         std::fs::remove_file(&file)?;
-        let ready = theirs.overlays.iter().filter(|overlay| overlay.ready == "True").count();
-        ensure!(ready == ours.ready, "Karpenter accepts {ready} overlays and we accept {}", ours.ready);
+        let ready = theirs
+            .overlays
+            .iter()
+            .filter(|overlay| overlay.ready == "True")
+            .count();
+        ensure!(
+            ready == ours.ready,
+            "Karpenter accepts {ready} overlays and we accept {}",
+            ours.ready
+        );
         let total = theirs.reconcile_ms + theirs.apply_ms;
         writeln!(
             out,
@@ -92,11 +117,19 @@ fn run<T: serde::de::DeserializeOwned>(command: &mut Command, case: &Value) -> R
 pub(crate) fn ours(file: &Path) -> Result<()> {
     let case: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
     let path = karpenter_module()?.join(CATALOGUE);
-    let catalogue = Arc::new(kwok::parse(&std::fs::read_to_string(&path)?, &path.display().to_string())?);
+    let catalogue = Arc::new(kwok::parse(
+        &std::fs::read_to_string(&path)?,
+        &path.display().to_string(),
+    )?);
     let pools: Vec<NodePool> = serde_json::from_value(case["nodePools"].clone())?;
     let manifests: Vec<NodeOverlay> = serde_json::from_value(case["overlays"].clone())?;
     let pools: Vec<Pool> = pools.iter().map(Pool::from).collect();
-    let read = || manifests.iter().map(|manifest| Overlay::read(manifest, &catalogue.rules)).collect::<Vec<_>>();
+    let read = || {
+        manifests
+            .iter()
+            .map(|manifest| Overlay::read(manifest, &catalogue.rules))
+            .collect::<Vec<_>>()
+    };
 
     let from_scratch_ms =
         median_ms(|| Evaluator::new(Arc::clone(&catalogue), TieBreak::default()).evaluate(&pools, &read()));
@@ -112,8 +145,17 @@ pub(crate) fn ours(file: &Path) -> Result<()> {
         }
         evaluator.evaluate(&pools, &overlays)
     });
-    let ready = evaluation.verdicts().iter().filter(|verdict| **verdict == Verdict::Ready).count();
-    let ours = Ours { from_scratch_ms, one_changed_ms, peak_rss_mib: peak_rss_mib()?, ready };
+    let ready = evaluation
+        .verdicts()
+        .iter()
+        .filter(|verdict| **verdict == Verdict::Ready)
+        .count();
+    let ours = Ours {
+        from_scratch_ms,
+        one_changed_ms,
+        peak_rss_mib: peak_rss_mib()?,
+        ready,
+    };
     writeln!(std::io::stdout().lock(), "{}", serde_json::to_string(&ours)?)?;
     Ok(())
 }
@@ -122,8 +164,12 @@ pub(crate) fn ours(file: &Path) -> Result<()> {
 /// that differ but for a few.
 fn case(overlays: usize) -> Value {
     let rng = &mut Rng::new(7, overlays as u64);
-    let families = ["m5", "m6i", "m6g", "m7g", "c5", "c6i", "c6g", "r5", "r6g", "t3", "i3", "g4dn"];
-    let sizes = ["large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "24xlarge"];
+    let families = [
+        "m5", "m6i", "m6g", "m7g", "c5", "c6i", "c6g", "r5", "r6g", "t3", "i3", "g4dn",
+    ];
+    let sizes = [
+        "large", "xlarge", "2xlarge", "4xlarge", "8xlarge", "12xlarge", "24xlarge",
+    ];
     let pools: Vec<Value> = (0..POOLS)
         .map(|at| {
             json!({

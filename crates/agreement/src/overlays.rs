@@ -150,8 +150,10 @@ impl Subject for Overlays {
             let count = *rng.pick(&[1, 3, 8, 20, 40]);
             // Neighbours in the alphabet share a family, so that overlays meet.
             let start = rng.below(self.names.len());
+            let place = |at| (start + at * (1 + rng.below(3))) % self.names.len();
             (0..count)
-                .map(|at| self.names[(start + at * (1 + rng.below(3))) % self.names.len()].clone())
+                .map(place)
+                .filter_map(|at| self.names.get(at).cloned())
                 .collect()
         };
         let pools = 1 + rng.below(4);

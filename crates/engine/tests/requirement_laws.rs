@@ -1,6 +1,8 @@
 //! The laws of requirements: intersection is a meet (commutative, associative, idempotent), membership follows it,
 //! and two requirements are compatible exactly when their intersection is not empty, under the label rules.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+
 use proptest::prelude::*;
 use veneer_engine::labels::LabelSet;
 use veneer_engine::requirements::{Operator, Requirement, Requirements};
@@ -8,7 +10,12 @@ use veneer_engine::vocabulary::{Symbol, Vocabulary};
 
 /// Few values, so that sets meet often: integers around the bounds, and words.
 const VALUES: [&str; 9] = ["0", "1", "2", "3", "7", "-1", "9223372036854775807", "a", "b"];
-const KEYS: [&str; 4] = ["kubernetes.io/arch", "example.com/team", "karpenter.sh/capacity-type", "size"];
+const KEYS: [&str; 4] = [
+    "kubernetes.io/arch",
+    "example.com/team",
+    "karpenter.sh/capacity-type",
+    "size",
+];
 
 fn vocabulary() -> (Vocabulary, Vec<Symbol>) {
     let mut vocabulary = Vocabulary::new();
@@ -27,7 +34,11 @@ fn recipe() -> impl Strategy<Value = Recipe> {
     let operator = prop::sample::select(Operator::ALL.to_vec());
     let values = prop::collection::vec(0..VALUES.len(), 1..5);
     let min_values = prop::option::weighted(0.2, 1..4_i64);
-    (operator, values, min_values).prop_map(|(operator, values, min_values)| Recipe { operator, values, min_values })
+    (operator, values, min_values).prop_map(|(operator, values, min_values)| Recipe {
+        operator,
+        values,
+        min_values,
+    })
 }
 
 /// A requirement made of one or two recipes, so that bounds and exclusions occur together.
@@ -36,7 +47,11 @@ fn build(recipes: &[Recipe], vocabulary: &Vocabulary, symbols: &[Symbol]) -> Req
         let values: Vec<Symbol> = recipe.values.iter().map(|at| symbols[*at]).collect();
         Requirement::new(recipe.operator, &values, vocabulary).with_min_values(recipe.min_values)
     };
-    recipes.iter().map(one).reduce(|a, b| a.intersection(&b, vocabulary)).unwrap_or_else(Requirement::exists)
+    recipes
+        .iter()
+        .map(one)
+        .reduce(|a, b| a.intersection(&b, vocabulary))
+        .unwrap_or_else(Requirement::exists)
 }
 
 fn recipes() -> impl Strategy<Value = Vec<Recipe>> {
@@ -122,9 +137,24 @@ proptest! {
 fn aliases_of_a_label_are_the_label() {
     let mut vocabulary = Vocabulary::new();
     let mut requirements = Requirements::new();
-    requirements.add_selector("beta.kubernetes.io/arch", Operator::In, &["arm64", "amd64"], None, &mut vocabulary);
-    requirements.add_selector("kubernetes.io/arch", Operator::NotIn, &["amd64"], None, &mut vocabulary);
-    assert_eq!(requirements.describe(&vocabulary), "kubernetes.io/arch In [arm64]");
+    requirements.add_selector(
+        "beta.kubernetes.io/arch",
+        Operator::In,
+        &["arm64", "amd64"],
+        None,
+        &mut vocabulary,
+    );
+    requirements.add_selector(
+        "kubernetes.io/arch",
+        Operator::NotIn,
+        &["amd64"],
+        None,
+        &mut vocabulary,
+    );
+    assert_eq!(
+        requirements.describe(&vocabulary),
+        "kubernetes.io/arch In [arm64]"
+    );
 }
 
 #[test]
@@ -132,11 +162,27 @@ fn the_reason_of_a_mismatch_names_the_label_and_both_sides() {
     let mut vocabulary = Vocabulary::new();
     let have = Requirements::from_labels([("kubernetes.io/arch", "amd64")], &mut vocabulary);
     let mut want = Requirements::new();
-    want.add_selector("kubernetes.io/arch", Operator::In, &["arm64"], None, &mut vocabulary);
-    let reason = have.compatible(&want, &LabelSet::none(), &vocabulary).unwrap_err();
-    assert_eq!(reason.describe(&vocabulary), r#"label "kubernetes.io/arch": In [amd64] excludes In [arm64]"#);
+    want.add_selector(
+        "kubernetes.io/arch",
+        Operator::In,
+        &["arm64"],
+        None,
+        &mut vocabulary,
+    );
+    let reason = have
+        .compatible(&want, &LabelSet::none(), &vocabulary)
+        .unwrap_err();
+    assert_eq!(
+        reason.describe(&vocabulary),
+        r#"label "kubernetes.io/arch": In [amd64] excludes In [arm64]"#
+    );
     let mut team = Requirements::new();
     team.add_selector("team", Operator::Exists, &[] as &[&str], None, &mut vocabulary);
-    let reason = have.compatible(&team, &LabelSet::none(), &vocabulary).unwrap_err();
-    assert_eq!(reason.describe(&vocabulary), r#"label "team" has no known values"#);
+    let reason = have
+        .compatible(&team, &LabelSet::none(), &vocabulary)
+        .unwrap_err();
+    assert_eq!(
+        reason.describe(&vocabulary),
+        r#"label "team" has no known values"#
+    );
 }
