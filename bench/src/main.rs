@@ -1,5 +1,7 @@
 //! `bench`: runs Karpenter's packages and ours on the same input, one after the other in one go, and prints ratios.
 
+#![allow(clippy::indexing_slicing, reason = "a benchmark may fail loudly on input that it made itself")]
+
 mod measure;
 mod overlay;
 
