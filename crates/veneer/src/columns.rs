@@ -1,7 +1,7 @@
 //! Tables without lines, as kubectl writes them.
 //!
-//! On a terminal, or with `COLUMNS` set, text wraps inside its column: first titles, then the widest columns, at
-//! spaces, commas, dashes and slashes. Numbers and fixed columns never wrap. Without a width there is no limit.
+//! On a terminal, or with `COLUMNS` set, text wraps inside its column: first titles, then the columns where it
+//! costs the fewest lines, at spaces, commas, dashes and slashes. Numbers and fixed columns never wrap. Without a width there is no limit.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -119,46 +119,71 @@ impl Columns {
             .map(|(content, column)| in_title(column).max(*content))
             .collect();
         while total(&widths) > limit {
-            let widest = widths
-                .iter_mut()
-                .zip(&self.columns)
-                .filter(|(width, column)| column.wraps && **width > in_title(column).max(NARROWEST))
-                .max_by_key(|(width, _)| **width);
-            match widest {
-                Some((width, _)) => *width -= 1,
-                None => break,
+            // Take a character from the column where that costs the fewest lines.
+            let narrower = (0..widths.len()).filter_map(|at| {
+                let column = self.columns.get(at)?;
+                let width = *widths.get(at)?;
+                let narrower = width.checked_sub(1)?;
+                let possible = column.wraps && narrower >= in_title(column).max(NARROWEST);
+                possible.then(|| {
+                    let lines = self.cost(at, narrower).saturating_sub(self.cost(at, width));
+                    (lines, std::cmp::Reverse(narrower), at)
+                })
+            });
+            let Some((.., at)) = narrower.min() else { break };
+            if let Some(width) = widths.get_mut(at) {
+                *width -= 1;
             }
         }
         widths
     }
-}
 
-/// The parts of a text between which it may be broken.
-fn pieces(text: &str) -> impl Iterator<Item = &str> {
-    text.split_inclusive([' ', ',', '-', '/', '_'])
-}
-
-fn wrapped(text: &str, width: usize) -> Vec<String> {
-    if text.chars().count() <= width {
-        return vec![text.to_owned()];
+    /// How much harder a column is to read at a width: its lines, and words broken in two count like ten. The first
+    /// rows stand for the rest.
+    fn cost(&self, at: usize, width: usize) -> usize {
+        let cells = self.rows.iter().take(200).filter_map(|row| row.get(at));
+        cells
+            .map(|cell| {
+                let broken = pieces(cell)
+                    .filter(|piece| piece.trim_end().chars().count() > width)
+                    .count();
+                let lines = wrapped(cell, width).len();
+                // The third line of a cell is worse than the second line of another.
+                lines * lines + 10 * broken
+            })
+            .sum()
     }
+}
+
+/// The parts of a word between which it may be broken.
+fn pieces(word: &str) -> impl Iterator<Item = &str> {
+    word.split_inclusive([' ', ',', '-', '/', '_'])
+}
+
+/// The lines of a text at a width: broken between words, inside a word only where that is longer than a line.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let length = |text: &str| text.trim_end().chars().count();
     let mut lines: Vec<String> = vec![String::new()];
-    for piece in pieces(text) {
-        let fits = |line: &String| line.chars().count() + piece.trim_end().chars().count() <= width;
-        if let Some(line) = lines.last_mut().filter(|line| fits(line)) {
-            line.push_str(piece);
+    let mut add = |part: &str| match lines.last_mut() {
+        Some(line) if line.chars().count() + length(part) <= width => line.push_str(part),
+        _ => lines.push(part.to_owned()),
+    };
+    for word in text.split_inclusive(' ') {
+        if length(word) <= width {
+            add(word);
             continue;
         }
-        // What is longer than a whole line is broken anywhere.
-        let characters: Vec<char> = piece.chars().collect();
-        lines.extend(
-            characters
-                .chunks(width.max(1))
-                .map(|chunk| chunk.iter().collect::<String>()),
-        );
+        for piece in pieces(word) {
+            // What is longer than a line even so is broken anywhere.
+            let characters: Vec<char> = piece.chars().collect();
+            for part in characters.chunks(width.max(1)) {
+                add(&part.iter().collect::<String>());
+            }
+        }
     }
-    let lines = lines.into_iter().map(|line| line.trim_end().to_owned());
-    lines.filter(|line| !line.is_empty()).collect()
+    let mut lines: Vec<String> = lines.into_iter().map(|line| line.trim_end().to_owned()).collect();
+    lines.retain(|line| !line.is_empty());
+    lines
 }
 
 /// How wide a table may be.
@@ -187,13 +212,17 @@ mod tests {
             wrapped("smarter-devices/fuse: 20", 10),
             ["smarter-", "devices/", "fuse: 20"]
         );
+        assert_eq!(
+            wrapped("licence-fee, fuse-device", 12),
+            ["licence-fee,", "fuse-device"]
+        );
         assert_eq!(wrapped("a, b", 2), ["a,", "b"]);
         assert_eq!(wrapped("unbreakable", 4), ["unbr", "eaka", "ble"]);
         assert_eq!(wrapped("short", 9), ["short"]);
     }
 
     #[test]
-    fn titles_give_way_first_then_the_widest_text() {
+    fn titles_give_way_first_then_text_where_it_costs_least() {
         let mut columns = Columns::new()
             .column("TEXT", Align::Left)
             .fixed("NAME")

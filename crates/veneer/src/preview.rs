@@ -117,55 +117,55 @@ impl<'a> Preview<'a> {
     }
 
     fn conflict(&self, at: usize, conflict: &Conflict) -> String {
-        let what = match conflict.field {
-            ConflictField::Price => "the price",
-            ConflictField::Capacity => "the same resource",
+        let (what, place) = match conflict.field {
+            ConflictField::Price => ("the price", self.meeting_place(at, conflict)),
+            ConflictField::Capacity => ("the same resource", None),
         };
-        let place = self.meeting_place(at, conflict).unwrap_or_default();
+        let place =
+            place.unwrap_or_else(|| format!("{} in NodePool {}", conflict.instance_type, conflict.node_pool));
+        let (noun, verb) = if conflict.with.len() == 1 {
+            ("overlay", "sets")
+        } else {
+            ("overlays", "set")
+        };
+        let others = conflict.with.join(", ");
         format!(
-            "overlay{} {} of the same weight set{} {what} of {}{place} in NodePool {} too; this one is left out everywhere",
-            if conflict.with.len() == 1 { "" } else { "s" },
-            conflict.with.join(", "),
-            if conflict.with.len() == 1 { "s" } else { "" },
-            conflict.instance_type,
-            conflict.node_pool,
+            "{noun} {others} of the same weight {verb} {what} of {place} too; this one is left out everywhere"
         )
     }
 
-    /// An offering where the overlay meets the one it conflicts with: ` (spot, us-east-1a)`.
+    /// An offering that its pool can launch and where the overlay meets one that it conflicts with. There may be
+    /// none: Karpenter compares overlays on every type, whether a pool can launch it or not.
     fn meeting_place(&self, at: usize, conflict: &Conflict) -> Option<String> {
-        if conflict.field == ConflictField::Capacity {
-            return None;
-        }
-        let catalogue = self.evaluation.catalogue();
-        let pool = self
-            .pools
-            .iter()
-            .position(|pool| pool.name() == conflict.node_pool)?;
-        let other = self
-            .overlays
-            .iter()
-            .position(|overlay| conflict.with.first().is_some_and(|with| with == overlay.name()))?;
-        let types = catalogue.types.iter().enumerate();
-        let (_, offering) = types
-            .filter(|(_, it)| *it.name == *conflict.instance_type)
-            .flat_map(|(entry, it)| {
-                it.offerings
-                    .iter()
-                    .enumerate()
-                    .map(move |(number, offering)| ((entry, number), offering))
-            })
-            .find(|((entry, number), _)| {
-                [at, other]
-                    .iter()
-                    .all(|overlay| self.evaluation.matches(*overlay, pool, *entry, *number))
-            })?;
-        let vocabulary = &catalogue.vocabulary;
-        let parts: Vec<&str> = [offering.capacity_type(vocabulary), offering.zone(vocabulary)]
-            .into_iter()
-            .flatten()
+        let evaluation = &self.evaluation;
+        let vocabulary = &evaluation.catalogue().vocabulary;
+        let with = |overlay: &Sourced<NodeOverlay>| conflict.with.iter().any(|with| with == overlay.name());
+        let others: Vec<usize> = (0..self.overlays.len())
+            .filter(|other| self.overlays.get(*other).is_some_and(with))
             .collect();
-        (!parts.is_empty()).then(|| format!(" ({})", parts.join(", ")))
+        for (pool, (manifest, launchable)) in self.pools.iter().zip(&self.launchable).enumerate() {
+            let mut number = 0;
+            for (entry, it) in evaluation.catalogue().types.iter().enumerate() {
+                for (offering, of) in it.offerings.iter().enumerate() {
+                    let matches = |overlay: usize| evaluation.matches(overlay, pool, entry, offering);
+                    if launchable.contains(number)
+                        && matches(at)
+                        && others.iter().any(|other| matches(*other))
+                    {
+                        let labels = [of.capacity_type(vocabulary), of.zone(vocabulary)];
+                        let labels: Vec<&str> = labels.into_iter().flatten().collect();
+                        return Some(format!(
+                            "{} ({}) in NodePool {}",
+                            it.name,
+                            labels.join(", "),
+                            manifest.name()
+                        ));
+                    }
+                    number += 1;
+                }
+            }
+        }
+        None
     }
 }
 

@@ -304,10 +304,10 @@ fn the_proposals_example_as_it_is_indented_there_is_no_yaml() {
 }
 
 #[test]
-fn the_skeleton_is_refused_by_its_first_wrong_field() {
+fn the_skeleton_is_refused_by_a_field_that_is_wrong() {
     let said = diagnose("examples/overlays/proposal/skeleton.yaml", &[]);
     assert_eq!(said.code, 2);
-    let expected = "examples/overlays/proposal/skeleton.yaml:6: NodeOverlay default: spec.weight: invalid type: string \"...\", expected i32";
+    let expected = "examples/overlays/proposal/skeleton.yaml:11: NodeOverlay default: spec.capacity: invalid type: string \"...\", expected a map";
     assert!(said.err.contains(expected), "{}", said.err);
 }
 
@@ -391,4 +391,29 @@ fn the_draft_converts_to_overlays_that_lint_finds_no_error_in() {
     }
     let converted = veneer(&["convert", "-f", "examples/overlays/draft/merged.yaml"]);
     insta::assert_snapshot!(converted.all());
+}
+
+#[test]
+fn text_that_looks_like_a_number_stays_text() {
+    let draft = "kind: NodeOverlay\nmetadata:\n  name: one\nspec:\n  selector:\n    matchLabels: {a: \"1\"}\n  price: \"5.00\"\n  weight: 3\n";
+    let said = run(
+        env!("CARGO_BIN_EXE_veneer"),
+        &["convert", "-f", "-"],
+        None,
+        Some(draft),
+    );
+    let expected = "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata:\n  name: one\nspec:\n  requirements:\n  - key: a\n    operator: In\n    values:\n    - \"1\"\n  price: \"5.00\"\n  weight: 3\n";
+    assert_eq!(said.out, expected, "{}", said.err);
+}
+
+#[test]
+fn what_needs_no_change_is_printed_as_it_is() {
+    let text = "# A comment.\napiVersion: v1\nkind: ConfigMap # kept\n---\napiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: one}\nspec: {price: \"1\"}\n";
+    let said = run(
+        env!("CARGO_BIN_EXE_veneer"),
+        &["convert", "-f", "-"],
+        None,
+        Some(text),
+    );
+    assert_eq!((said.out.as_str(), said.err.as_str()), (text, ""));
 }

@@ -155,7 +155,7 @@ fn an_uncapped_pool_and_a_duplicate_are_found() {
     assert!(said.out.contains("[uncapped-pool]"), "{}", said.out);
     assert!(
         said.out
-            .contains("<stdin>:11: error: NodePool a: metadata.name: is defined before at <stdin>:3"),
+            .contains("<stdin>:12: error: NodePool a: metadata.name: is defined before at <stdin>:3"),
         "{}",
         said.out
     );

@@ -6,11 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Args;
-use serde_json::Value;
-use veneer_api::NodeOverlay;
 
 use crate::finding::{Finding, Rule};
-use crate::input::objects::{Objects, Sourced};
+use crate::input::objects::Objects;
 use crate::input::{documents, texts};
 use crate::output;
 
@@ -64,7 +62,7 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode> {
                 if at > 0 {
                     writeln!(out, "---")?;
                 }
-                output::yaml(&mut out, &plain(overlay)?)?;
+                output::yaml(&mut out, &overlay.object)?;
                 if !overlay.object.spec.overhead.is_empty()
                     || !overlay.object.spec.overhead_percent.is_empty()
                 {
@@ -99,13 +97,4 @@ fn is_told(finding: &Finding) -> bool {
                 | Rule::MalformedObject
                 | Rule::UnsupportedVersion
         )
-}
-
-/// The object in the order in which people write it, without what a manifest does not need.
-fn plain(overlay: &Sourced<NodeOverlay>) -> Result<Value> {
-    let mut value = serde_json::to_value(&overlay.object)?;
-    if let Some(object) = value.as_object_mut() {
-        object.retain(|_, field| !field.is_null());
-    }
-    Ok(value)
 }

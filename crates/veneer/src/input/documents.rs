@@ -142,13 +142,20 @@ pub(crate) fn read_value(kind: &str, version: &str, value: Value, origin: &Origi
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let object = format!("{kind} {name}");
+    let object = format!("{kind} {name}").trim_end().to_owned();
     if name.is_empty() {
-        let message = "is missing or empty".to_owned();
-        let fix = "give the object a name";
-        objects
-            .findings
-            .push(origin.finding(Rule::MalformedObject, &object, "metadata.name", message, fix));
+        let (message, fix) = match value.pointer("/metadata/name") {
+            Some(other) if !other.is_null() && !other.is_string() => (
+                format!("{other} is not text; the object was left out"),
+                "put the name in quotes",
+            ),
+            _ => (
+                "is missing or empty; the object was left out".to_owned(),
+                "give the object a name",
+            ),
+        };
+        let finding = origin.finding(Rule::MalformedObject, &object, "metadata.name", message, fix);
+        objects.findings.push(finding);
         return;
     }
     if version.is_empty() {
@@ -208,15 +215,18 @@ fn take<T: DeserializeOwned + Named>(
         Err(error) => {
             let field = error.path().to_string();
             let field = if field == "." { "" } else { &field };
-            let message = format!("{}. The object was left out", error.inner());
-            findings.push(origin.finding(
-                Rule::MalformedObject,
-                &object,
-                field,
-                message,
-                "correct the field",
-            ));
+            let message = format!("{}; the object was left out", in_words(error.inner()));
+            findings.push(origin.finding(Rule::MalformedObject, &object, field, message, ""));
         }
+    }
+}
+
+/// What the reader says, without the names of its types.
+fn in_words(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    match text.rsplit_once(", expected ") {
+        Some((found, "i32" | "i64" | "u32" | "u64")) => format!("{found}, expected an integer"),
+        _ => text,
     }
 }
 

@@ -1,48 +1,50 @@
 //! Runs the built commands from the root of the repository, so that paths in messages are the same everywhere.
 
+#![allow(dead_code, reason = "every test file uses some of it")]
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The root of the repository.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// What a command said.
 #[derive(Debug)]
-pub struct Said {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Said {
     /// Everything at once, for snapshots.
-    pub fn all(&self) -> String {
+    pub(crate) fn all(&self) -> String {
         format!(
             "exit {}\n--- stdout\n{}--- stderr\n{}",
             self.code, self.out, self.err
         )
     }
 
-    pub fn json(&self) -> serde_json::Value {
+    pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {}\n{}", self.out, self.err))
     }
 }
 
 /// Runs `veneer` without a terminal, a kubeconfig or a limit of columns.
-pub fn veneer(arguments: &[&str]) -> Said {
+pub(crate) fn veneer(arguments: &[&str]) -> Said {
     run(env!("CARGO_BIN_EXE_veneer"), arguments, None, None)
 }
 
 /// The same with `COLUMNS` set.
-pub fn veneer_at(columns: u16, arguments: &[&str]) -> Said {
+pub(crate) fn veneer_at(columns: u16, arguments: &[&str]) -> Said {
     run(env!("CARGO_BIN_EXE_veneer"), arguments, Some(columns), None)
 }
 
 /// Runs a program with text on its standard input.
-pub fn run(program: &str, arguments: &[&str], columns: Option<u16>, input: Option<&str>) -> Said {
+pub(crate) fn run(program: &str, arguments: &[&str], columns: Option<u16>, input: Option<&str>) -> Said {
     let mut command = Command::new(program);
     command
         .args(arguments)

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Advice, Effect, Rule, View};
+use super::{Advice, Effect, Place, Rule, View};
 use crate::labels;
 use crate::overlay::{Overlay, Selector, nearest};
 use crate::requirements::Operator;
@@ -13,11 +13,14 @@ pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Eff
     if matched == 0 {
         return Some(matches_nothing(view, overlay));
     }
-    let launchable = view.launchable().any(|place| {
-        view.evaluation
-            .matches(at, place.pool, place.entry, place.offering)
-    });
-    if !launchable {
+    // An overlay may act where it does not match: Karpenter stores prices by the name of the type.
+    let acts = |place: &Place<'_>| {
+        view.winner(place) == Some(at)
+            || view
+                .evaluation
+                .matches(at, place.pool, place.entry, place.offering)
+    };
+    if !view.launchable().any(|place| acts(&place)) {
         return Some(Advice {
             rule: Rule::NotLaunchable,
             field: "spec.requirements".to_owned(),
@@ -28,13 +31,31 @@ pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Eff
             fix: "compare the overlay's requirements with those of the NodePools".to_owned(),
         });
     }
-    (effect.changed == 0 && effect.lost > 0).then(|| Advice {
+    if effect.changed > 0 || effect.lost == 0 {
+        return None;
+    }
+    let rivals = rivals(view, at, overlay);
+    // A rival of the same weight is no heavier overlay; that is told as what it is.
+    let same_weight = |rival: &usize| {
+        view.evaluation
+            .overlay(*rival)
+            .is_some_and(|o| o.weight == overlay.weight)
+    };
+    if rivals.iter().any(same_weight) {
+        return None;
+    }
+    let names: BTreeSet<&str> = rivals
+        .iter()
+        .map(|rival| view.evaluation.overlay_name(*rival))
+        .collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    Some(Advice {
         rule: Rule::Shadowed,
         field: "spec.weight".to_owned(),
         message: format!(
             "heavier overlays set everything that it sets, at all {}: {}",
             counted(effect.lost, "offering"),
-            heavier(view, at).join(", ")
+            names.join(", ")
         ),
         fix: format!(
             "raise spec.weight above theirs (it is {}), or remove the overlay",
@@ -43,24 +64,41 @@ pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Eff
     })
 }
 
-/// The overlays that win where this one matches, by name.
-fn heavier(view: &View<'_>, at: usize) -> Vec<String> {
-    let mut names: BTreeSet<&str> = BTreeSet::new();
+/// The overlays that set what this one would set.
+fn rivals(view: &View<'_>, at: usize, overlay: &Overlay) -> BTreeSet<usize> {
+    let evaluation = view.evaluation;
+    let sets_the_same = |other: &usize| {
+        let other = evaluation.overlay(*other);
+        let capacity = |resource: &str| {
+            other.is_some_and(|other| {
+                other
+                    .capacity
+                    .as_ref()
+                    .is_some_and(|list| list.contains(resource))
+            })
+        };
+        let overhead = |resource: &String| other.is_some_and(|other| other.overhead.contains_key(resource));
+        overlay
+            .capacity
+            .iter()
+            .flat_map(|list| list.iter())
+            .any(|(resource, _)| capacity(resource))
+            || overlay.overhead.keys().any(overhead)
+    };
+    let mut rivals: BTreeSet<usize> = BTreeSet::new();
     for place in view.launchable() {
-        if !view
-            .evaluation
-            .matches(at, place.pool, place.entry, place.offering)
-        {
-            continue;
+        if evaluation.matches(at, place.pool, place.entry, place.offering) {
+            let giving = evaluation.capacity_overlays(place.pool, place.entry);
+            rivals.extend(
+                giving
+                    .into_iter()
+                    .take_while(|other| *other != at)
+                    .filter(sets_the_same),
+            );
+            rivals.extend(view.winner(&place).filter(|_| overlay.price.is_some()));
         }
-        let giving = view.evaluation.capacity_overlays(place.pool, place.entry);
-        let others = giving
-            .into_iter()
-            .take_while(|other| *other != at)
-            .chain(view.winner(&place));
-        names.extend(others.map(|other| view.evaluation.overlay_name(other)));
     }
-    names.into_iter().map(str::to_owned).collect()
+    rivals
 }
 
 /// The labels that types, offerings and pools have, with the values of each.

@@ -56,10 +56,19 @@ fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &s
                 .any(|place| view.winner(place) == Some(at))
         })
         .collect();
+    // The overlay is to blame where on-demand would not be below spot without it.
+    let without = |place: &Place<'_>| {
+        let ours = view.winner(place) == Some(at);
+        if ours {
+            runner_up_price(view, place, at)
+        } else {
+            view.price(place)
+        }
+    };
     let below: Vec<_> = ours
         .iter()
         .filter(|(on_demand, spot)| {
-            on_demand.of.price >= spot.of.price && view.price(on_demand) < view.price(spot)
+            view.price(on_demand) < view.price(spot) && without(on_demand) >= without(spot)
         })
         .collect();
     let (on_demand, spot) = below.first()?;

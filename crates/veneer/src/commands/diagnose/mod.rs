@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use veneer_engine::catalogue::selector::Selector;
 use veneer_engine::overlay::advice::Level;
@@ -29,7 +29,7 @@ use report::{Filter, Report};
 /// resources that overlays add. Nothing is written to the cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  veneer diagnose --type instance-type --overlay price-modification extended-resource --nodepool default
+  karpenteradm diagnose --type instance-type --overlay discount device --nodepool default
   veneer diagnose -f manifests/ --propose discount.yaml --changed-only --sort saving
   veneer diagnose -f manifests/ --type overlay -o json
 
@@ -230,13 +230,21 @@ fn check_names<T: Named>(wanted: &[String], objects: &[Sourced<T>], source: &str
     Ok(())
 }
 
+/// How bad a finding is here: an error is what makes the command fail, so what was read all the same is a warning.
+fn level(finding: &Finding) -> Level {
+    match finding.level() {
+        Level::Error if !is_bad_input(finding) => Level::Warning,
+        level => level,
+    }
+}
+
 /// Findings on standard error, worst first.
 fn tell<'a>(err: &mut impl Write, findings: impl Iterator<Item = &'a Finding>) -> Result<()> {
     let mut findings: Vec<&Finding> = findings.collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.level()));
+    findings.sort_by_key(|finding| std::cmp::Reverse(level(finding)));
     for finding in findings {
-        let (level, rule, place) = (finding.level(), finding.rule.id(), finding.place());
-        writeln!(err, "{level}[{rule}]: {place}: {}", finding.sentence()).context("standard error")?;
+        let (level, rule, place) = (level(finding), finding.rule.id(), finding.place());
+        writeln!(err, "{level}[{rule}]: {place}: {}", finding.sentence())?;
         if !finding.fix.is_empty() {
             writeln!(err, "  fix: {}", finding.fix)?;
         }

@@ -42,7 +42,7 @@ fn write_offerings(out: &mut impl Write, offerings: &[OfferingReport], wide: boo
         .column("OVERLAY", Align::Left)
         .fixed("INSTANCE_TYPE")
         .fixed("CAPACITY TYPE")
-        .fixed("ZONE")
+        .column("ZONE", Align::Left)
         .column("LIST PRICE", Align::Right)
         .column("PRICE", Align::Right);
     if wide {

@@ -11,13 +11,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use veneer_api::NodePool;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::overlay::advice::{self, Level};
+use veneer_engine::overlay::advice::Level;
 use veneer_engine::overlay::nearest;
 
 use crate::finding::{Finding, Rule};
-use crate::input::objects::{Objects, Origin, Sourced};
+use crate::input::objects::Objects;
 use crate::input::{CatalogueArgs, from_files};
 use crate::output;
 use crate::preview::{Preview, TieBreak};
@@ -107,9 +106,10 @@ pub(crate) fn run(args: &LintArgs) -> Result<ExitCode> {
     check_rules(&args.ignore)?;
     let mut objects = from_files(&args.files)?;
     objects.settle();
+    let pools = objects.node_pools.len();
     let mut err = io::stderr().lock();
     let source = args.catalogue.load(&objects)?;
-    let mut findings = judge(&mut objects, Arc::new(source.catalogue), args.tie_break);
+    let mut findings = judge(&mut objects, Arc::new(source.catalogue), args.tie_break)?;
     let level = Level::from(args.level);
     findings.retain(|finding| {
         finding.level() >= level && !args.ignore.iter().any(|rule| rule == finding.rule.id())
@@ -132,18 +132,12 @@ pub(crate) fn run(args: &LintArgs) -> Result<ExitCode> {
         Format::Github => formats::github(&mut out, &findings)?,
     }
     out.flush()?;
-    let (pools, overlays, spares) = (
-        &objects.node_pools,
-        &objects.node_overlays,
-        &objects.overprovisioners,
-    );
     writeln!(
         err,
-        "{}; checked {} NodePools, {} NodeOverlays, {} Overprovisioners",
+        "{}; checked {pools} NodePools, {} NodeOverlays, {} Overprovisioners",
         formats::summary(&findings),
-        pools.iter().filter(|pool| !is_assumed(pool)).count(),
-        overlays.len(),
-        spares.len()
+        objects.node_overlays.len(),
+        objects.overprovisioners.len()
     )?;
     for note in output::ignored(&objects).iter().chain(&source.notes) {
         writeln!(err, "note: {note}")?;
@@ -173,68 +167,17 @@ fn check_rules(ignored: &[String]) -> Result<()> {
 }
 
 /// Everything that is to be said about the objects.
-fn judge(objects: &mut Objects, catalogue: Arc<Catalogue>, tie_break: TieBreak) -> Vec<Finding> {
+fn judge(objects: &mut Objects, catalogue: Arc<Catalogue>, tie_break: TieBreak) -> Result<Vec<Finding>> {
     let mut findings = objects.findings.clone();
     findings.extend(pools::node_pools(&objects.node_pools, &catalogue));
     findings.extend(pools::overprovisioners(
         &objects.overprovisioners,
         &objects.node_pools,
     ));
-    let assumed = objects.node_pools.is_empty();
-    if assumed {
-        // Overlays alone are judged against a pool that allows everything and has no labels.
-        objects.node_pools.push(assumed_pool());
+    if objects.node_pools.is_empty() {
+        objects.node_pools = pools::assumed(&objects.node_overlays, &catalogue.rules)?;
     }
     let preview = Preview::new(objects, catalogue, tie_break);
-    let overlays = (0..preview.overlays.len()).flat_map(|at| preview.findings(at));
-    // What depends on the pools cannot be said without them.
-    let depends_on_pools = |finding: &Finding| {
-        matches!(
-            finding.rule,
-            Rule::Overlay(advice::Rule::MatchesNothing | advice::Rule::NotLaunchable)
-        ) && finding.message.contains("NodePool")
-    };
-    findings.extend(overlays.filter(|finding| !assumed || !depends_on_pools(finding)));
-    findings
-}
-
-const ASSUMED: &str = "any";
-
-fn is_assumed(pool: &Sourced<NodePool>) -> bool {
-    pool.origin.file == ASSUMED
-}
-
-fn assumed_pool() -> Sourced<NodePool> {
-    let spec = veneer_api::NodePoolSpec {
-        disruption: veneer_api::node_pool::Disruption::default(),
-        limits: veneer_api::ResourceList::new(),
-        replicas: None,
-        template: veneer_api::node_pool::NodeClaimTemplate {
-            metadata: veneer_api::node_pool::TemplateMetadata::default(),
-            spec: veneer_api::node_pool::NodeClaimTemplateSpec {
-                expire_after: "Never".to_owned(),
-                node_class_ref: veneer_api::NodeClassReference {
-                    group: String::new(),
-                    kind: String::new(),
-                    name: String::new(),
-                    extra: veneer_api::Extra::new(),
-                },
-                requirements: Vec::new(),
-                startup_taints: Vec::new(),
-                taints: Vec::new(),
-                termination_grace_period: None,
-                extra: veneer_api::Extra::new(),
-            },
-            extra: veneer_api::Extra::new(),
-        },
-        weight: None,
-        extra: veneer_api::Extra::new(),
-    };
-    Sourced {
-        object: NodePool::new(ASSUMED, spec),
-        origin: Origin {
-            file: ASSUMED.to_owned(),
-            tree: None,
-        },
-    }
+    findings.extend((0..preview.overlays.len()).flat_map(|at| preview.findings(at)));
+    Ok(findings)
 }

@@ -1,14 +1,18 @@
-//! Checks of NodePools and Overprovisioners.
+//! Checks of NodePools and Overprovisioners, and the pools that are assumed where there is none.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use serde_json::json;
 use veneer_api::overprovisioner::{Sizing, SpareState, SpareStrategy};
-use veneer_api::{NodePool, NodeSelectorRequirementWithMinValues, Overprovisioner};
+use veneer_api::{NodeOverlay, NodePool, NodeSelectorRequirementWithMinValues, Operator, Overprovisioner};
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::labels;
+use veneer_engine::labels::{self, LabelRules};
 use veneer_engine::overlay::nearest;
-use veneer_engine::requirements::Operator;
+use veneer_engine::requirements;
 
 use crate::finding::{Finding, Rule};
-use crate::input::objects::Sourced;
+use crate::input::objects::{Origin, Sourced};
 
 /// What is wrong with NodePools, and pools whose nodes may become arbitrarily large.
 pub(super) fn node_pools(pools: &[Sourced<NodePool>], catalogue: &Catalogue) -> Vec<Finding> {
@@ -55,9 +59,9 @@ fn requirement_faults(
         faults.push(("key", message));
     }
     let values = &requirement.values;
-    match requirement.operator.as_str().parse::<Operator>() {
+    match requirement.operator.as_str().parse::<requirements::Operator>() {
         Err(error) => faults.push(("operator", error.to_string())),
-        Ok(Operator::In) if values.is_empty() => {
+        Ok(requirements::Operator::In) if values.is_empty() => {
             faults.push(("values", "is empty; In needs at least one value".to_owned()));
         }
         Ok(bound) if bound.is_bound() => {
@@ -152,4 +156,49 @@ fn sizing_fault(sizing: &Sizing) -> Option<String> {
         (Some(_), Some(_)) => Some("has both count and percentage; set exactly one of them".to_owned()),
         (None, None) => Some("has neither count nor percentage; set exactly one of them".to_owned()),
     }
+}
+
+/// The pools against which overlays are judged without any NodePool: for each overlay one with the name and the labels
+/// that it asks for, which allows everything.
+pub(super) fn assumed(
+    overlays: &[Sourced<NodeOverlay>],
+    rules: &LabelRules,
+) -> Result<Vec<Sourced<NodePool>>> {
+    let mut wanted: BTreeSet<(String, BTreeMap<String, String>)> = BTreeSet::new();
+    for overlay in overlays {
+        let (mut name, mut template) = ("any".to_owned(), BTreeMap::new());
+        for requirement in &overlay.object.spec.requirements {
+            let key = labels::normalise(&requirement.key);
+            let value = requirement
+                .values
+                .first()
+                .map_or("any", String::as_str)
+                .to_owned();
+            // A key near a well-known one is rather a slip than a label of a pool.
+            let is_label = nearest(key, rules.well_known()).is_none();
+            match requirement.operator {
+                Operator::In if key == labels::NODE_POOL => name = value,
+                Operator::In | Operator::Exists if is_label => _ = template.insert(key.to_owned(), value),
+                _ => {}
+            }
+        }
+        wanted.insert((name, template));
+    }
+    let pool = |(name, template): (String, BTreeMap<String, String>)| {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "karpenter.sh/v1",
+            "kind": "NodePool",
+            "metadata": { "name": name },
+            "spec": { "template": {
+                "metadata": { "labels": template },
+                "spec": { "nodeClassRef": { "group": "", "kind": "", "name": "" }, "requirements": [] },
+            } },
+        }))?;
+        let origin = Origin {
+            file: "assumed".to_owned(),
+            tree: None,
+        };
+        Ok(Sourced { object, origin })
+    };
+    wanted.into_iter().map(pool).collect()
 }
