@@ -1,4 +1,11 @@
 //! Every instance type of both catalogues, held against the Karpenter provider that would construct it.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stderr,
+    reason = "helpers of tests fail as tests do"
+)]
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,4 +1,5 @@
 //! `veneer catalog` as a user runs it.
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 use std::io::Read;
 use std::path::PathBuf;
