@@ -1,5 +1,7 @@
 //! Companion mode beside a real Karpenter: the same manifests get the same verdicts, and a difference is noticed.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
 mod support;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! What an operator relies on: metrics, probes, events, dry runs, single passes, and messages that say what is wrong.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
 mod support;
 
 use k8s_openapi::api::events::v1::Event;

@@ -1,5 +1,7 @@
 //! Standalone mode on a real API server: conditions arrive soon, are right, and survive what happens to a cluster.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
 mod support;
 
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! `veneer run` as a process: what it says, where it listens, how it ends.
 
+#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+
 mod support;
 
 use std::io::{BufRead, BufReader, Read};
@@ -98,7 +100,7 @@ impl Running {
         let began = Instant::now();
         let mut others = Vec::new();
         while let Ok(line) = self.log.recv_timeout(DEADLINE.saturating_sub(began.elapsed())) {
-            if line["message"] == message {
+            if line.get("message").is_some_and(|found| found == message) {
                 return line;
             }
             others.push(line);

@@ -1,6 +1,11 @@
 //! What the tests share: a cluster with the rights that the guide lists, and a controller that runs in it. Each test
 //! file compiles its own copy and uses a part of it.
-#![allow(dead_code)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of tests fails the test"
+)]
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

@@ -6,17 +6,17 @@ use super::matching::counted;
 use super::{Advice, Place, Rule, View};
 use crate::labels;
 use crate::overlay::{Evaluation, Overlay};
-use crate::resources::{HUGEPAGES_PREFIX, MEMORY};
+use crate::resources::{HUGEPAGES_PREFIX, MEMORY, ResourceList};
 
 /// Those of `overlays` (heaviest first, all of one type) that set at least one resource which no heavier one sets.
-pub(super) fn effective(evaluation: &Evaluation, overlays: &[usize]) -> Vec<usize> {
+pub(in crate::overlay) fn effective(evaluation: &Evaluation, overlays: &[usize]) -> Vec<usize> {
     let mut set: BTreeSet<(bool, &str)> = BTreeSet::new();
     let mut effective = Vec::new();
     for &at in overlays {
         let Some(overlay) = evaluation.overlay(at) else {
             continue;
         };
-        let capacity = overlay.capacity.iter().flat_map(|list| list.iter());
+        let capacity = overlay.capacity.iter().flat_map(ResourceList::iter);
         let capacity = capacity.map(|(resource, _)| (true, resource));
         let overhead = overlay.overhead.keys().map(|resource| (false, resource.as_str()));
         let new: Vec<_> = capacity
@@ -35,21 +35,13 @@ pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay) -> Vec<Advic
     let Some(capacity) = overlay.capacity.as_ref().filter(|list| !list.is_empty()) else {
         return Vec::new();
     };
-    let mut places: Vec<Place<'_>> = view
-        .launchable()
-        .filter(|place| {
-            view.evaluation
-                .capacity_overlays(place.pool, place.entry)
-                .contains(&at)
-        })
-        .collect();
-    places.dedup_by_key(|place| (place.pool, place.entry));
+    let places = view.given(at);
     let huge_pages = capacity
         .iter()
         .any(|(resource, _)| resource.starts_with(HUGEPAGES_PREFIX));
-    let mut all = unchecked(view, at, overlay, &places);
-    all.extend(for_all_offerings(view, at, overlay, &places));
-    all.extend(huge_pages.then(|| no_memory_left(view, &places)).flatten());
+    let mut all = unchecked(view, at, overlay, places);
+    all.extend(for_all_offerings(view, at, overlay, places));
+    all.extend(huge_pages.then(|| no_memory_left(view, places)).flatten());
     all
 }
 

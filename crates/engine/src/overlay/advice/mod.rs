@@ -3,7 +3,7 @@
 //! Everything here is derived from an [`Evaluation`]; nothing changes it. Counts speak of every offering; advice
 //! about prices speaks of the offerings that pools can launch, because no other price matters.
 
-mod capacity;
+pub(super) mod capacity;
 mod matching;
 mod prices;
 
@@ -198,12 +198,9 @@ pub struct Effect {
 /// What every overlay of `evaluation` does. `launchable` has, for each pool, the offerings that it can launch.
 #[must_use]
 pub fn survey(evaluation: &Evaluation, launchable: &[BitSet]) -> Vec<Effect> {
-    let view = View {
-        evaluation,
-        launchable,
-    };
+    let view = View::new(evaluation, launchable);
     let mut effects = view.count();
-    let order = prices::Orders::new(&view);
+    let reordering = prices::reordering(&view);
     for (at, effect) in effects.iter_mut().enumerate() {
         let Some(overlay) = evaluation.overlay(at) else {
             continue;
@@ -221,7 +218,8 @@ pub fn survey(evaluation: &Evaluation, launchable: &[BitSet]) -> Vec<Effect> {
         match matching::advice(&view, at, overlay, effect) {
             Some(advice) => effect.advice.push(advice),
             None => {
-                effect.advice.extend(prices::advice(&view, &order, at, overlay));
+                let reorders = reordering.contains(&at);
+                effect.advice.extend(prices::advice(&view, reorders, at, overlay));
                 effect.advice.extend(capacity::advice(&view, at, overlay));
             }
         }
@@ -244,12 +242,46 @@ struct Place<'a> {
     of: &'a Offering,
 }
 
+/// The evaluation, arranged so that every overlay finds its own places without looking at all of them.
 struct View<'a> {
     evaluation: &'a Evaluation,
-    launchable: &'a [BitSet],
+    /// Every offering that its pool can launch, by pool and then as in the catalogue.
+    launchable: Vec<Place<'a>>,
+    /// For each overlay, those whose price it sets.
+    won: Vec<Vec<Place<'a>>>,
+    /// For each overlay, one offering of every type and pool that it gives resources.
+    given: Vec<Vec<Place<'a>>>,
 }
 
 impl<'a> View<'a> {
+    fn new(evaluation: &'a Evaluation, launchable: &[BitSet]) -> Self {
+        let mut view = Self {
+            evaluation,
+            launchable: Vec::new(),
+            won: vec![Vec::new(); evaluation.verdicts().len()],
+            given: vec![Vec::new(); evaluation.verdicts().len()],
+        };
+        for (pool, allowed) in launchable.iter().enumerate() {
+            let places = view.places(pool).filter(|place| allowed.contains(place.number));
+            view.launchable.extend(places);
+        }
+        let mut last = None;
+        for place in &view.launchable {
+            if let Some(won) = view.winner(place).and_then(|winner| view.won.get_mut(winner)) {
+                won.push(*place);
+            }
+            if last.replace((place.pool, place.entry)) != Some((place.pool, place.entry)) {
+                for overlay in evaluation.capacity_overlays(place.pool, place.entry) {
+                    view.given
+                        .get_mut(overlay)
+                        .into_iter()
+                        .for_each(|given| given.push(*place));
+                }
+            }
+        }
+        view
+    }
+
     /// Every offering of every type in a pool.
     fn places(&self, pool: usize) -> impl Iterator<Item = Place<'a>> + use<'a> {
         let types = self.evaluation.catalogue().types.iter().enumerate();
@@ -269,18 +301,12 @@ impl<'a> View<'a> {
             })
     }
 
-    fn is_launchable(&self, place: &Place<'_>) -> bool {
-        self.launchable
-            .get(place.pool)
-            .is_some_and(|set| set.contains(place.number))
+    fn won(&self, overlay: usize) -> &[Place<'a>] {
+        self.won.get(overlay).map_or(&[], Vec::as_slice)
     }
 
-    /// Every offering that its pool can launch.
-    fn launchable(&self) -> impl Iterator<Item = Place<'a>> {
-        let pools = 0..self.evaluation.pools().len();
-        pools
-            .flat_map(|pool| self.places(pool))
-            .filter(|place| self.is_launchable(place))
+    fn given(&self, overlay: usize) -> &[Place<'a>] {
+        self.given.get(overlay).map_or(&[], Vec::as_slice)
     }
 
     fn price(&self, place: &Place<'_>) -> f64 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use crate::overlay::advice::capacity::effective;
 use crate::overlay::{Evaluation, Overlay};
 
 /// What one overlay changes.
@@ -115,22 +116,4 @@ impl Effects {
 fn sets_something(overlay: &Overlay) -> bool {
     let capacity = overlay.capacity.as_ref().is_some_and(|list| !list.is_empty());
     overlay.price.is_some() || capacity || !overlay.overhead.is_empty()
-}
-
-/// Those of `overlays` (heaviest first, all of one type) that set a resource which no heavier one sets.
-fn effective(evaluation: &Evaluation, overlays: &[usize]) -> Vec<usize> {
-    let mut set: BTreeSet<(bool, &str)> = BTreeSet::new();
-    let mut effective = overlays.to_vec();
-    effective.retain(|at| {
-        let Some(overlay) = evaluation.overlay(*at) else {
-            return false;
-        };
-        let capacity = overlay.capacity.iter().flat_map(|list| list.iter());
-        let capacity = capacity.map(|(resource, _)| (true, resource));
-        let overhead = overlay.overhead.keys().map(|resource| (false, resource.as_str()));
-        let before = set.len();
-        set.extend(capacity.chain(overhead));
-        set.len() > before
-    });
-    effective
 }
