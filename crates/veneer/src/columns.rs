@@ -118,22 +118,46 @@ impl Columns {
             .zip(&self.columns)
             .map(|(content, column)| in_title(column).max(*content))
             .collect();
-        while total(&widths) > limit {
-            // Take a character from the column where that costs the fewest lines.
-            let narrower = (0..widths.len()).filter_map(|at| {
-                let column = self.columns.get(at)?;
-                let width = *widths.get(at)?;
-                let narrower = width.checked_sub(1)?;
-                let possible = column.wraps && narrower >= in_title(column).max(NARROWEST);
-                possible.then(|| {
-                    let lines = self.cost(at, narrower).saturating_sub(self.cost(at, width));
-                    (lines, std::cmp::Reverse(narrower), at)
-                })
-            });
-            let Some((.., at)) = narrower.min() else { break };
-            if let Some(width) = widths.get_mut(at) {
-                *width -= 1;
+        let wrapping = self.columns.iter().enumerate().filter(|(_, column)| column.wraps);
+        let least: Vec<(usize, usize)> = wrapping
+            .map(|(at, column)| (at, in_title(column).max(NARROWEST)))
+            .collect();
+        let of = |widths: &[usize], at: usize| widths.get(at).copied().unwrap_or(0);
+        // Take characters where that costs the fewest lines, and all those that cost none.
+        loop {
+            let narrower = least
+                .iter()
+                .filter(|(at, least)| of(&widths, *at) > *least)
+                .map(|(at, _)| {
+                    let width = of(&widths, *at);
+                    let lines = self.cost(*at, width - 1).saturating_sub(self.cost(*at, width));
+                    (lines, std::cmp::Reverse(width), *at)
+                });
+            match narrower.min() {
+                Some((lines, _, at)) if lines == 0 || total(&widths) > limit => {
+                    widths.iter_mut().skip(at).take(1).for_each(|width| *width -= 1);
+                }
+                _ => break,
             }
+        }
+        // Give what is left over to the columns where it saves most.
+        while let Some(left) = limit.checked_sub(total(&widths)).filter(|left| *left > 0) {
+            let wider = least
+                .iter()
+                .flat_map(|(at, _)| (1..=left).map(|more| (*at, more)));
+            let saving = wider.filter_map(|(at, more)| {
+                let width = of(&widths, at);
+                let saved = self.cost(at, width).saturating_sub(self.cost(at, width + more));
+                (saved > 0).then_some((saved / more, std::cmp::Reverse(more), at))
+            });
+            let Some((_, std::cmp::Reverse(more), at)) = saving.max() else {
+                break;
+            };
+            widths
+                .iter_mut()
+                .skip(at)
+                .take(1)
+                .for_each(|width| *width += more);
         }
         widths
     }

@@ -1,5 +1,10 @@
 //! Every example of the NodeOverlay proposal and of its earlier draft, with the outcome that the text describes, or
 //! the deviation that the guide documents.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 mod support;
 
@@ -75,7 +80,8 @@ fn a_price_replaces_that_of_on_demand_and_leaves_spot() {
 
 #[test]
 fn an_adjustment_adds_or_takes_away_an_amount_or_a_share() {
-    let expectations: [(&str, fn(f64) -> f64); 4] = [
+    type Change = fn(f64) -> f64;
+    let expectations: [(&str, Change); 4] = [
         ("+5.00", |list| list + 5.0),
         ("-7.50", |list| (list - 7.5).max(0.0)),
         ("-10%", |list| list * (1.0 + -10.0 / 100.0)),

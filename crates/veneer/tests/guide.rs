@@ -2,12 +2,17 @@
 //!
 //! A fenced block `console` that begins with `$ veneer …` is run, and must show standard output followed by standard
 //! error. `UPDATE_CAPTURES=1 cargo test -p veneer --test guide` writes them anew.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 4] = ["overlays", "diagnose", "lint", "convert"];
+const PAGES: [&str; 5] = ["overlays", "diagnose", "lint", "convert", "catalog"];
 const FENCE: &str = "```";
 
 /// What the command of a capture prints; `$ COLUMNS=80 veneer …` sets the width.

@@ -1,4 +1,9 @@
 //! `veneer lint`: rules, formats, levels and exit codes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 mod support;
 

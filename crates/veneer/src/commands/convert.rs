@@ -42,7 +42,8 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode> {
                 .filter(|finding| is_told(finding))
                 .collect();
             for finding in &findings {
-                writeln!(err, "{}: {}", finding.place(), finding.sentence())?;
+                let repaired = if is_repaired(finding) { "; repaired" } else { "" };
+                writeln!(err, "{}: {}{repaired}", finding.place(), finding.sentence())?;
             }
             broken |= findings
                 .iter()

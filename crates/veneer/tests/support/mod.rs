@@ -1,6 +1,11 @@
 //! Runs the built commands from the root of the repository, so that paths in messages are the same everywhere.
 
-#![allow(dead_code, reason = "every test file uses some of it")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "every test file uses some of it, and helpers fail as tests do"
+)]
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

@@ -6,6 +6,7 @@ use super::{Advice, Effect, Place, Rule, View};
 use crate::labels;
 use crate::overlay::{Overlay, Selector, nearest};
 use crate::requirements::Operator;
+use crate::resources::ResourceList;
 
 /// Why the overlay has no effect at all, if it has none.
 pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Effect) -> Option<Advice> {
@@ -20,7 +21,7 @@ pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Eff
                 .evaluation
                 .matches(at, place.pool, place.entry, place.offering)
     };
-    if !view.launchable().any(|place| acts(&place)) {
+    if !view.launchable.iter().any(acts) {
         return Some(Advice {
             rule: Rule::NotLaunchable,
             field: "spec.requirements".to_owned(),
@@ -81,12 +82,12 @@ fn rivals(view: &View<'_>, at: usize, overlay: &Overlay) -> BTreeSet<usize> {
         overlay
             .capacity
             .iter()
-            .flat_map(|list| list.iter())
+            .flat_map(ResourceList::iter)
             .any(|(resource, _)| capacity(resource))
             || overlay.overhead.keys().any(overhead)
     };
     let mut rivals: BTreeSet<usize> = BTreeSet::new();
-    for place in view.launchable() {
+    for place in &view.launchable {
         if evaluation.matches(at, place.pool, place.entry, place.offering) {
             let giving = evaluation.capacity_overlays(place.pool, place.entry);
             rivals.extend(
@@ -95,7 +96,7 @@ fn rivals(view: &View<'_>, at: usize, overlay: &Overlay) -> BTreeSet<usize> {
                     .take_while(|other| *other != at)
                     .filter(sets_the_same),
             );
-            rivals.extend(view.winner(&place).filter(|_| overlay.price.is_some()));
+            rivals.extend(view.winner(place).filter(|_| overlay.price.is_some()));
         }
     }
     rivals
@@ -250,6 +251,6 @@ fn matches_nothing(view: &View<'_>, overlay: &Overlay) -> Advice {
 }
 
 /// `1 offering`, `2 offerings`.
-pub(super) fn counted(count: usize, noun: &str) -> String {
+pub(in crate::overlay) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

@@ -4,7 +4,7 @@
 //! about prices speaks of the offerings that pools can launch, because no other price matters.
 
 pub(super) mod capacity;
-mod matching;
+pub(super) mod matching;
 mod prices;
 
 use std::fmt;

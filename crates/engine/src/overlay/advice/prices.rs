@@ -1,6 +1,6 @@
 //! Prices that lead to launches which nobody meant.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::matching::counted;
 use super::{Advice, Place, Rule, View};
@@ -8,62 +8,53 @@ use crate::labels::{ON_DEMAND, SPOT};
 use crate::overlay::{Fate, Overlay};
 use crate::resources::CPU;
 
-pub(super) fn advice(view: &View<'_>, orders: &Orders, at: usize, overlay: &Overlay) -> Vec<Advice> {
-    if overlay.price.is_none() {
-        return Vec::new();
-    }
-    let won: Vec<Place<'_>> = view
-        .launchable()
-        .filter(|place| view.winner(place) == Some(at))
-        .collect();
+pub(super) fn advice(view: &View<'_>, reorders: bool, at: usize, overlay: &Overlay) -> Vec<Advice> {
+    let won = view.won(at);
     let price_field = match &overlay.price {
         Some(change) if change.is_replacement() => "spec.price",
         _ => "spec.priceAdjustment",
     };
     let all = [
-        on_demand_below_spot(view, at, &won, price_field),
-        same_price(view, &won, price_field),
-        (!won.is_empty() && !orders.changed.contains(&at)).then(|| same_order(&won, price_field)),
-        shared_name(view, at),
+        on_demand_below_spot(view, at, won, price_field),
+        same_price(view, won, price_field),
+        (!won.is_empty() && !reorders).then(|| same_order(won, price_field)),
+        shared_name(view, at, won),
     ];
     all.into_iter().flatten().collect()
 }
 
+/// The on-demand and the spot offering of a type in a zone.
+#[derive(Default)]
+struct Market<'a> {
+    on_demand: Option<Place<'a>>,
+    spot: Option<Place<'a>>,
+}
+
 /// Where an overlay put on-demand below spot, or spot above on-demand.
 fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &str) -> Option<Advice> {
-    let concerned: BTreeSet<(usize, usize)> = won.iter().map(|place| (place.pool, place.entry)).collect();
-    let mut markets: BTreeMap<(usize, usize, &str), (Option<Place<'_>>, Option<Place<'_>>)> = BTreeMap::new();
-    for place in view.launchable() {
-        if !concerned.contains(&(place.pool, place.entry)) {
-            continue;
-        }
+    let concerned: HashSet<(usize, usize)> = won.iter().map(|place| (place.pool, place.entry)).collect();
+    let mut markets: BTreeMap<(usize, usize, &str), Market<'_>> = BTreeMap::new();
+    let places = view.launchable.iter();
+    for place in places.filter(|place| concerned.contains(&(place.pool, place.entry))) {
         let market = markets
-            .entry((place.pool, place.entry, view.zone(&place)))
+            .entry((place.pool, place.entry, view.zone(place)))
             .or_default();
-        match view.capacity_type(&place) {
-            ON_DEMAND => market.0 = Some(place),
-            SPOT => market.1 = Some(place),
+        match view.capacity_type(place) {
+            ON_DEMAND => market.on_demand = Some(*place),
+            SPOT => market.spot = Some(*place),
             _ => {}
         }
     }
-    let pairs = markets
-        .values()
-        .filter_map(|(on_demand, spot)| on_demand.zip(*spot));
-    let ours: Vec<_> = pairs
-        .filter(|(on_demand, spot)| {
-            [on_demand, spot]
-                .iter()
-                .any(|place| view.winner(place) == Some(at))
-        })
+    let is_ours = |place: &Place<'_>| view.winner(place) == Some(at);
+    let ours: Vec<(Place<'_>, Place<'_>)> = markets
+        .into_values()
+        .filter_map(|market| market.on_demand.zip(market.spot))
+        .filter(|(on_demand, spot)| is_ours(on_demand) || is_ours(spot))
         .collect();
     // The overlay is to blame where on-demand would not be below spot without it.
-    let without = |place: &Place<'_>| {
-        let ours = view.winner(place) == Some(at);
-        if ours {
-            runner_up_price(view, place, at)
-        } else {
-            view.price(place)
-        }
+    let without = |place: &Place<'_>| match is_ours(place) {
+        true => runner_up_price(view, place, at),
+        false => view.price(place),
     };
     let below: Vec<_> = ours
         .iter()
@@ -79,7 +70,7 @@ fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &s
         .map(|(on_demand, spot)| 1.0 - view.price(spot) / on_demand.of.price)
         .fold(f64::INFINITY, f64::min);
     let percent = (safe * 100.0).floor();
-    let limit = if percent >= 1.0 && view.winner(on_demand) == Some(at) {
+    let limit = if percent >= 1.0 && is_ours(on_demand) {
         format!("reduce on-demand by at most {percent:.0}%, which keeps it above spot everywhere; or ")
     } else {
         String::new()
@@ -163,16 +154,12 @@ fn same_order(won: &[Place<'_>], field: &str) -> Advice {
 }
 
 /// Where the overlay changes an entry of the catalogue that it does not match, because Karpenter stores by name.
-fn shared_name(view: &View<'_>, at: usize) -> Option<Advice> {
-    let unmatched: Vec<Place<'_>> = view
-        .launchable()
-        .filter(|place| view.winner(place) == Some(at))
-        .filter(|place| {
-            !view
-                .evaluation
-                .matches(at, place.pool, place.entry, place.offering)
-        })
-        .collect();
+fn shared_name(view: &View<'_>, at: usize, won: &[Place<'_>]) -> Option<Advice> {
+    let matches = |place: &Place<'_>| {
+        view.evaluation
+            .matches(at, place.pool, place.entry, place.offering)
+    };
+    let unmatched: Vec<&Place<'_>> = won.iter().filter(|place| !matches(place)).collect();
     let first = unmatched.first()?;
     let names: BTreeSet<&str> = unmatched.iter().map(|place| &*place.it.name).collect();
     Some(Advice {
@@ -189,60 +176,43 @@ fn shared_name(view: &View<'_>, at: usize) -> Option<Advice> {
 }
 
 /// Which overlays change the order of launch candidates in some pool.
-pub(super) struct Orders {
-    changed: BTreeSet<usize>,
-}
-
-impl Orders {
-    pub(super) fn new(view: &View<'_>) -> Self {
-        let evaluation = view.evaluation;
-        let mut changed = BTreeSet::new();
-        for pool in 0..evaluation.pools().len() {
-            let places: Vec<Place<'_>> = view
-                .places(pool)
-                .filter(|place| view.is_launchable(place))
-                .collect();
-            let price = |at: usize| places.get(at).map_or(0.0, |place| view.price(place));
-            let name = |at: usize| places.get(at).map(|place| &*place.it.name);
-            let mut order: Vec<usize> = (0..places.len()).collect();
-            order.sort_by(|a, b| {
-                price(*a)
-                    .total_cmp(&price(*b))
-                    .then_with(|| name(*a).cmp(&name(*b)))
-            });
-            // What each offering would cost without its winner; then the order must still hold.
-            let mut without: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
-            for (at, place) in places.iter().enumerate() {
-                if let Some(winner) = view.winner(place) {
-                    let next = runner_up_price(view, place, winner);
-                    without.entry(winner).or_default().push((at, next));
-                }
-            }
-            for (overlay, changes) in without {
-                if changed.contains(&overlay) {
-                    continue;
-                }
-                let mut prices: Vec<f64> = (0..places.len()).map(price).collect();
-                for (at, next) in changes {
-                    if let Some(price) = prices.get_mut(at) {
-                        *price = next;
-                    }
-                }
-                let before = |at: usize| prices.get(at).copied().unwrap_or_default();
-                let keeps = order.windows(2).all(|pair| match pair {
-                    [a, b] => before(*a)
-                        .total_cmp(&before(*b))
-                        .then_with(|| name(*a).cmp(&name(*b)))
-                        .is_le(),
-                    _ => true,
-                });
-                if !keeps {
-                    changed.insert(overlay);
-                }
+pub(super) fn reordering(view: &View<'_>) -> BTreeSet<usize> {
+    let mut reordering = BTreeSet::new();
+    for places in view.launchable.chunk_by(|a, b| a.pool == b.pool) {
+        let price = |at: usize| places.get(at).map_or(0.0, |place| view.price(place));
+        let name = |at: usize| places.get(at).map(|place| &*place.it.name);
+        let mut order: Vec<usize> = (0..places.len()).collect();
+        order.sort_by(|a, b| {
+            price(*a)
+                .total_cmp(&price(*b))
+                .then_with(|| name(*a).cmp(&name(*b)))
+        });
+        // What each offering would cost without its winner; the order must hold then too.
+        let mut without: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
+        for (at, place) in places.iter().enumerate() {
+            if let Some(winner) = view.winner(place).filter(|winner| !reordering.contains(winner)) {
+                let next = runner_up_price(view, place, winner);
+                without.entry(winner).or_default().push((at, next));
             }
         }
-        Self { changed }
+        for (overlay, changes) in without {
+            let mut prices: Vec<f64> = (0..places.len()).map(price).collect();
+            for (at, next) in changes {
+                prices.get_mut(at).into_iter().for_each(|price| *price = next);
+            }
+            let before = |at: usize| prices.get(at).copied().unwrap_or_default();
+            let in_order = |a: usize, b: usize| {
+                before(a)
+                    .total_cmp(&before(b))
+                    .then_with(|| name(a).cmp(&name(b)))
+                    .is_le()
+            };
+            if !order.is_sorted_by(|a, b| in_order(*a, *b)) {
+                reordering.insert(overlay);
+            }
+        }
     }
+    reordering
 }
 
 fn runner_up_price(view: &View<'_>, place: &Place<'_>, winner: usize) -> f64 {

@@ -7,6 +7,7 @@ use veneer_engine::instance_type::{InstanceType, Offering};
 use veneer_engine::labels::{self, LabelSet};
 use veneer_engine::overlay::{Fate, OverheadAmount, Verdict};
 use veneer_engine::requirements::Requirements;
+use veneer_engine::resources::ResourceList;
 
 use super::{Sort, Subject};
 use crate::output::Timing;
@@ -318,7 +319,7 @@ impl<'a> Rows<'a> {
         let mut capacity = BTreeMap::new();
         let mut overhead: BTreeMap<String, String> = BTreeMap::new();
         for overlay in overlays.iter().filter_map(|at| evaluation.overlay(*at)) {
-            for (resource, _) in overlay.capacity.iter().flat_map(|list| list.iter()) {
+            for (resource, _) in overlay.capacity.iter().flat_map(ResourceList::iter) {
                 if let Some(amount) = total.get(resource) {
                     capacity.insert(resource.to_owned(), amount.to_string());
                 }
