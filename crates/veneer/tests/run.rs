@@ -13,7 +13,7 @@ use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
-use support::veneer;
+use support::{veneer, veneer_at};
 use veneer_api::{NodeOverlay, NodePool};
 use veneer_testbed::{Cluster, Options};
 
@@ -243,4 +243,5 @@ fn bad_arguments_are_explained_before_anything_starts() {
         "{}",
         said.err
     );
+    insta::assert_snapshot!("help_run", veneer_at(100, &["run", "--help"]).out);
 }

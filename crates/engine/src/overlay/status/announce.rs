@@ -8,6 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{Effects, PoolEffect, earlier};
 use crate::overlay::Evaluation;
+use crate::overlay::advice::matching::counted;
 
 /// An event on a NodePool.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,6 +104,9 @@ fn note(effect: &PoolEffect) -> String {
         return "no NodeOverlay changes an offering of this pool any more".to_owned();
     }
     format!(
-        "{overlays} NodeOverlays in effect: {repriced} of {offerings} offerings have another price, {types_with_resources} instance types other resources"
+        "{} in effect: {repriced} of {} with another price, {} with other resources",
+        counted(*overlays, "NodeOverlay"),
+        counted(*offerings, "offering"),
+        counted(*types_with_resources, "instance type"),
     )
 }

@@ -9,6 +9,7 @@ use veneer_api::node_overlay::{CONDITION_APPLIED, CONDITION_VALIDATION_SUCCEEDED
 use veneer_api::{CONDITION_READY, Condition, ConditionStatus};
 
 use super::{OverlayEffect, Subject};
+use crate::overlay::advice::matching::counted;
 use crate::overlay::{Conflict, ConflictField, Problem, Verdict};
 
 /// Longer messages are cut: nobody reads them, and the API server refuses 32 KiB.
@@ -141,7 +142,11 @@ fn applied(verdict: &Verdict, effect: &OverlayEffect) -> Wanted {
             "it is left out because it is not valid".to_owned(),
         ),
         Verdict::Ready if changed > 0 => {
-            let message = format!("changes {changed} offerings in {pools} NodePools");
+            let message = format!(
+                "changes {} in {}",
+                counted(changed, "offering"),
+                counted(pools, "NodePool")
+            );
             (CONDITION_APPLIED, message)
         }
         Verdict::Ready if effect.changed.is_empty() => {

@@ -156,7 +156,7 @@ fn a_good_overlay_gets_karpenters_conditions_and_applied() {
     assert_eq!(scene.says("a", "Applied"), "True Applied");
     assert_eq!(
         scene.condition("a", "Applied").message,
-        "changes 4 offerings in 1 NodePools"
+        "changes 4 offerings in 1 NodePool"
     );
     assert_eq!(scene.condition("a", "Ready").message, "");
     assert_eq!(scene.condition("a", "Ready").observed_generation, Some(1));
@@ -331,7 +331,7 @@ fn a_pool_gets_one_event_per_change_and_at_most_one_in_ten_minutes() {
     assert_eq!(plan.announcements[0].node_pool, "default");
     assert_eq!(
         plan.announcements[0].note,
-        "2 NodeOverlays in effect: 2 of 4 offerings have another price, 1 instance types other resources"
+        "2 NodeOverlays in effect: 2 of 4 offerings with another price, 1 instance type with other resources"
     );
     assert_eq!(scene.decide(at(2)).announcements, []);
 
@@ -440,4 +440,124 @@ fn a_root_that_contradicts_its_dependents_is_a_difference() {
         difference.karpenters,
         "True (ValidationSucceeded), and Ready Unknown"
     );
+}
+
+#[test]
+fn effects_are_counted_per_overlay_and_pool() {
+    let overlays = [
+        ("heavy", families("m5", json!({"price": "9", "weight": 3}))),
+        ("light", price("8")),
+        (
+            "other-pool",
+            json!({"price": "7", "weight": 5,
+            "requirements": [{"key": "karpenter.sh/nodepool", "operator": "In", "values": ["two"]},
+                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["spot"]}]}),
+        ),
+        (
+            "resource",
+            families("c5", json!({"capacity": {"example.com/x": "1"}, "weight": 2})),
+        ),
+        (
+            "same-resource",
+            families("c5", json!({"capacity": {"example.com/x": "2"}, "weight": 1})),
+        ),
+        (
+            "draft",
+            families("c5", json!({"overhead": {"memory": "1Gi"}, "weight": 7})),
+        ),
+        ("nothing", families("c5", json!({"weight": 8}))),
+    ];
+    let mut scene = Scene::new(STANDALONE, &overlays);
+    scene.pools = vec!["one", "two"];
+    let effects = Effects::of(&scene.evaluate());
+    let found: Vec<_> = overlays
+        .iter()
+        .zip(&effects.overlays)
+        .map(|((name, _), one)| {
+            (
+                *name,
+                one.matched.as_slice(),
+                one.changed.as_slice(),
+                one.wins,
+                one.sets_something,
+            )
+        })
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("heavy", &[2, 2][..], &[2, 1][..], true, true),
+            ("light", &[4, 4], &[2, 1], true, true),
+            ("other-pool", &[0, 2], &[0, 2], true, true),
+            ("resource", &[2, 2], &[2, 2], true, true),
+            ("same-resource", &[2, 2], &[0, 0], false, true),
+            ("draft", &[2, 2], &[2, 2], true, true),
+            ("nothing", &[2, 2], &[0, 0], false, false),
+        ]
+    );
+    let pools: Vec<_> = effects
+        .pools
+        .iter()
+        .map(|one| {
+            (
+                one.overlays,
+                one.repriced,
+                one.offerings,
+                one.types_with_resources,
+            )
+        })
+        .collect();
+    assert_eq!(pools, [(4, 4, 4, 1), (5, 4, 4, 1)]);
+}
+
+#[test]
+fn a_fingerprint_tells_other_prices_and_resources_and_nothing_else() {
+    let fingerprint = |overlays: &[(&'static str, Value)]| {
+        let scene = Scene::new(STANDALONE, overlays);
+        Effects::of(&scene.evaluate()).pools[0].fingerprint
+    };
+    let resource = |amount: &str| families("m5", json!({"capacity": {"example.com/x": amount}}));
+    let base = fingerprint(&[("a", price("1")), ("b", resource("1"))]);
+    assert_eq!(
+        base,
+        fingerprint(&[("renamed", price("1")), ("b", resource("1"))])
+    );
+    assert_ne!(base, fingerprint(&[("a", price("2")), ("b", resource("1"))]));
+    assert_ne!(base, fingerprint(&[("a", price("1")), ("b", resource("2"))]));
+    let elsewhere = families("c5", json!({"capacity": {"example.com/x": "1"}}));
+    assert_ne!(base, fingerprint(&[("a", price("1")), ("b", elsewhere)]));
+}
+
+#[test]
+fn of_an_event_and_a_difference_that_wait_the_earlier_decides_when_to_look_again() {
+    let mut scene = Scene::new(COMPANION, &[("a", price("0.10"))]);
+    scene.karpenter_says("a", 1, "True", "ValidationSucceeded");
+    scene.decide(at(0));
+    scene.overlays[0].1 = price("0.20");
+    assert_eq!(scene.decide(at(1)).announcements.len(), 1);
+    scene.overlays[0].1 = price("0.30");
+    assert_eq!(scene.decide(at(2)).look_again, Some(at(11)));
+    scene.karpenter_says("a", 1, "False", "Conflict");
+    assert_eq!(scene.decide(at(3)).look_again, Some(at(4)));
+    assert_eq!(scene.decide(at(10)).look_again, Some(at(11)));
+}
+
+#[test]
+fn a_message_is_cut_between_characters() {
+    let requirement = json!({"key": "ü".repeat(63), "operator": "In", "values": ["a"]});
+    for extra in 0..2 {
+        let mut requirements = vec![requirement.clone(); 40];
+        requirements.push(json!({"key": "a".repeat(extra), "operator": "In", "values": []}));
+        let mut scene = Scene::new(
+            STANDALONE,
+            &[("a", json!({"price": "1", "requirements": requirements}))],
+        );
+        scene.decide(at(0));
+        let message = &scene.condition("a", "ValidationSucceeded").message;
+        assert!(
+            message.ends_with('…') && message.len() <= 2_003,
+            "{}",
+            message.len()
+        );
+    }
 }
