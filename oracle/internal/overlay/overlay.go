@@ -180,6 +180,12 @@ func changes(ctx context.Context, store *nodeoverlay.InstanceTypeStore, provider
 		result.Error = err.Error()
 		return result, applied
 	}
+	// The store has a second door, for one type at a time; it must lead to the same place.
+	if len(base) > 0 {
+		if single, err := store.Apply(pool.Name, catalogue[0]); err != nil || single.IsPricingOverlayApplied() != base[0].IsPricingOverlayApplied() {
+			result.Error = fmt.Sprintf("Apply differs from ApplyAll for %s: %v", base[0].Name, err)
+		}
+	}
 	for i, it := range base {
 		result.Entries++
 		result.Offerings += len(it.Offerings)
