@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use crate::bitset::BitSet;
 use crate::quantity::{Format, Quantity};
 use crate::resources::ResourceList;
 
@@ -60,12 +61,23 @@ impl Dimensions {
         row
     }
 
-    /// A row as a list, without the resources of which there is nothing.
-    pub(super) fn list(&self, row: &[Amount]) -> ResourceList {
-        let cells = self.names.iter().zip(&self.formats).zip(row);
+    /// The positions of the resources that `list` names, of whatever amount.
+    pub(super) fn named(&self, list: &ResourceList) -> BitSet {
+        let mut named = BitSet::empty(self.names.len());
+        for (name, _) in list.iter() {
+            if let Some(at) = self.index.get(name) {
+                named.insert(*at);
+            }
+        }
+        named
+    }
+
+    /// The resources of a row that are named, as a list.
+    pub(super) fn list(&self, row: &[Amount], named: &BitSet) -> ResourceList {
+        let cells = self.names.iter().zip(&self.formats).zip(row).enumerate();
         cells
-            .filter(|(_, amount)| **amount != 0)
-            .map(|((name, format), amount)| {
+            .filter(|(at, _)| named.contains(*at))
+            .map(|(_, ((name, format), amount))| {
                 (
                     Arc::clone(name),
                     Quantity::from_nanos(*amount).with_format(*format),

@@ -15,6 +15,8 @@ pub(super) struct Claim {
     pub(super) types: BitSet,
     /// What its pods ask for, DaemonSets not included.
     pub(super) requests: Vec<Amount>,
+    /// The resources that some pod names, of whatever amount.
+    pub(super) named: BitSet,
     pub(super) ports: Vec<HostPort>,
     /// The reservations that it holds, in ascending order.
     pub(super) reserved: Vec<usize>,

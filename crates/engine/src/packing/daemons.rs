@@ -99,8 +99,8 @@ pub(super) struct DaemonGroup {
     pub(super) types: BitSet,
     pub(super) overhead: Vec<Amount>,
     pub(super) ports: Vec<HostPort>,
-    /// Whether any DaemonSet runs there.
-    pub(super) is_empty: bool,
+    /// The same as `overhead`, with the names.
+    pub(super) requests: ResourceList,
 }
 
 /// Groups the types of a NodePool by the DaemonSets that run on them, in the order in which the groups first occur.
@@ -155,12 +155,12 @@ fn group<'d>(
         types: BitSet::empty(count),
         overhead: vec![0; dimensions.names().len()],
         ports: Vec::new(),
-        is_empty: true,
+        requests: ResourceList::new(),
     };
     for daemon in running {
         add(&mut group.overhead, &dimensions.row(&daemon.requests));
         group.ports.extend(daemon.ports.iter().cloned());
-        group.is_empty = false;
+        group.requests.add(&daemon.requests);
     }
     group
 }

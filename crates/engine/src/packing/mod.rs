@@ -26,6 +26,7 @@ mod order;
 mod pod_requests;
 mod pods;
 mod pools;
+mod reasons;
 mod results;
 mod selector;
 mod shapes;

@@ -79,12 +79,12 @@ impl<'a> Model<'a> {
         daemons
             .iter()
             .for_each(|daemon| dimensions.include(&daemon.requests));
-        let row = |list| dimensions.row(list);
         let sizes = book
             .lists
             .iter()
             .map(|list| Size {
-                amounts: row(list),
+                amounts: dimensions.row(list),
+                named: dimensions.named(list),
                 ..Size::default()
             })
             .collect();

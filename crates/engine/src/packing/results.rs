@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::amounts::{Amount, add};
 use super::claim::Claim;
 use super::hash::FastMap;
 use super::ids::{NodeId, Table};
 use super::pools::{Pool, min_values_unmet};
+use super::reasons::explain;
 use super::solver::Solver;
 use super::types::Types;
 use super::{MinValuesPolicy, Problem};
@@ -83,6 +83,7 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
         ..Results::default()
     };
     let mut ranking = Ranking::new(problem);
+    results.unschedulable = explain(&mut solver);
     let claims = std::mem::take(&mut solver.claims);
     let order = std::mem::take(&mut solver.order);
     for &id in order.claims() {
@@ -115,12 +116,12 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
                 continue;
             }
         }
-        let mut requests = claim.requests.clone();
-        add(&mut requests, &overhead(claim, pool));
+        let mut requests = solver.model.dimensions.list(&claim.requests, &claim.named);
+        requests.add(&overhead(claim, pool));
         results.new_node_claims.push(NewNodeClaim {
             node_pool: pool.name.clone(),
             pods: claim.pods.clone(),
-            requests: solver.model.dimensions.list(&requests),
+            requests,
             requirements,
             instance_types,
             min_values_relaxed: claim.min_values_relaxed,
@@ -135,14 +136,6 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
         })
         .collect();
     results.unschedulable.append(&mut solver.model.refused);
-    let left_over = std::mem::take(&mut solver.left_over);
-    for entry in left_over {
-        let reasons = Vec::new();
-        results.unschedulable.push(Unschedulable {
-            pod: entry.position,
-            reasons,
-        });
-    }
     results
         .unschedulable
         .sort_by_key(|unschedulable| unschedulable.pod);
@@ -178,22 +171,24 @@ fn final_requirements(claim: &Claim, solver: &mut Solver<'_, '_>) -> Requirement
     requirements
 }
 
-/// The least that DaemonSets take of the types that are left.
-fn overhead(claim: &Claim, pool: &Pool) -> Vec<Amount> {
-    let mut least: Vec<Amount> = Vec::new();
+/// The least that DaemonSets take of the types that are left. Types on which none runs do not lower it to nothing,
+/// unless they come last: Karpenter takes the groups in random order, here they come as in the catalogue.
+fn overhead(claim: &Claim, pool: &Pool) -> ResourceList {
+    let mut least = ResourceList::new();
     for group in pool
         .daemons
         .iter()
         .filter(|group| group.types.intersects(&claim.types))
     {
-        if least.iter().all(|amount| *amount == 0) {
-            least.clone_from(&group.overhead);
-        } else {
-            least
-                .iter_mut()
-                .zip(&group.overhead)
-                .for_each(|(cell, other)| *cell = (*cell).min(*other));
+        if least.is_empty() {
+            least = group.requests.clone();
+            continue;
         }
+        let both = least.iter().filter_map(|(name, quantity)| {
+            let other = group.requests.get(name)?;
+            Some((name, quantity.min(other).clone()))
+        });
+        least = both.collect();
     }
     least
 }

@@ -17,6 +17,7 @@ use super::states::States;
 use super::taints::{TaintLists, Tolerated};
 use super::topology::{Owned, Subject, Topology};
 use super::types::Types;
+use crate::bitset::BitSet;
 
 type Labels = BTreeMap<String, String>;
 
@@ -213,6 +214,8 @@ impl Shape {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Size {
     pub(super) amounts: Vec<Amount>,
+    /// The resources that it names, of whatever amount.
+    pub(super) named: BitSet,
     /// The claims and nodes that will never have room for it.
     pub(super) full_claims: Marks,
     pub(super) full_nodes: Marks,

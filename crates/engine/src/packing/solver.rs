@@ -628,6 +628,7 @@ impl<'o, 'a> Solver<'o, 'a> {
         claim.state = accepted.state;
         claim.types = accepted.types;
         add(&mut claim.requests, &sizes[entry.size].amounts);
+        claim.named.union_with(&sizes[entry.size].named);
         claim.ports.extend(shape.ports.iter().cloned());
         claim.pods.push(entry.position);
         self.reservations.exchange(&claim.reserved, &accepted.reserved);
@@ -680,6 +681,7 @@ impl<'o, 'a> Solver<'o, 'a> {
             state: accepted.state,
             types: BitSet::default(),
             requests: vec![0; resources],
+            named: BitSet::empty(resources),
             ports: Vec::new(),
             reserved: Vec::new(),
             pods: Vec::new(),
