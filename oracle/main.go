@@ -25,5 +25,6 @@ func main() {
 		"quantity":            quantity.Verb,
 		"requirements":        requirements.Verb,
 		"schedule":            schedule.Verb,
+		"schedule-bench":      schedule.Bench,
 	})
 }

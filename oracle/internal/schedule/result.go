@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
 	requirements "sigs.k8s.io/karpenter/pkg/scheduling"
 	nodeutils "sigs.k8s.io/karpenter/pkg/utils/node"
+
+	"github.com/veneer-io/veneer/oracle/internal/batch"
 )
 
 // Result is what Karpenter decided, in the shape of `veneer simulate -o json`.
@@ -80,7 +82,7 @@ func run(instanceTypes []*cloudprovider.InstanceType, in Case) (Result, error) {
 	}
 	elapsed := time.Since(started)
 	result, err := cluster.describe(results)
-	result.SolveMs = float64(elapsed.Microseconds()) / 1000
+	result.SolveMs = batch.Milliseconds(elapsed)
 	return result, err
 }
 
