@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tracing::{info, warn};
-use veneer_api::{Condition, EC2NodeClass, NodeOverlay, NodePool};
+use veneer_api::{Condition, EC2NodeClass, NodeOverlay, NodeOverlaySpec, NodePool};
 use veneer_engine::labels::LabelRules;
 use veneer_engine::overlay::{Overlay, Pool, Problem};
 
@@ -166,8 +166,14 @@ impl Watches {
 
     /// Why a watch does not work at the moment, if one does not.
     pub(crate) fn error(&self) -> Option<String> {
-        let error = lock(&self.overlays).error.clone();
-        error.or_else(|| lock(&self.pools).error.clone())
+        let overlays = lock(&self.overlays).error.clone();
+        let pools = || lock(&self.pools).error.clone();
+        let classes = || {
+            self.node_classes
+                .as_ref()
+                .and_then(|classes| lock(classes).error.clone())
+        };
+        overlays.or_else(pools).or_else(classes)
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -305,10 +311,22 @@ pub(crate) fn seen_overlay(object: &DynamicObject, rules: &LabelRules) -> SeenOv
 
 fn read_overlay(object: &DynamicObject) -> Result<NodeOverlay, Problem> {
     let spec = object.data.get("spec").cloned().unwrap_or_default();
-    let spec = serde_path_to_error::deserialize(spec).map_err(|error| Problem {
+    let spec: NodeOverlaySpec = serde_path_to_error::deserialize(spec).map_err(|error| Problem {
         field: format!("spec.{}", error.path()),
         message: error.inner().to_string(),
     })?;
+    // Without its selector an overlay would match everything.
+    let drafts = [
+        ("selector", spec.selector.is_some()),
+        ("pricePercent", spec.price_percent.is_some()),
+    ];
+    if let Some((field, _)) = drafts.into_iter().find(|(_, is_set)| *is_set) {
+        return Err(Problem {
+            field: format!("spec.{field}"),
+            message: "belongs to an earlier draft of NodeOverlay; rewrite the manifest with `veneer convert` and apply it again"
+                .to_owned(),
+        });
+    }
     Ok(NodeOverlay {
         metadata: object.metadata.clone(),
         spec,

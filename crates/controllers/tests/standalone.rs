@@ -286,6 +286,11 @@ async fn objects_that_an_older_crd_let_in_are_told_their_faults_and_hide_nobody(
             "spec.requirements",
         ),
         (
+            "earlier-draft",
+            json!({"selector": {"matchLabels": {"karpenter.kwok.sh/instance-family": "m5"}}, "pricePercent": 90}),
+            "spec.selector",
+        ),
+        (
             "core-resource",
             json!({"capacity": {"cpu": "1"}}),
             "spec.capacity.cpu",
