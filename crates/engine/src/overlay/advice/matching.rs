@@ -87,17 +87,23 @@ fn rivals(view: &View<'_>, at: usize, overlay: &Overlay) -> BTreeSet<usize> {
             || overlay.overhead.keys().any(overhead)
     };
     let mut rivals: BTreeSet<usize> = BTreeSet::new();
-    for place in &view.launchable {
-        if evaluation.matches(at, place.pool, place.entry, place.offering) {
-            let giving = evaluation.capacity_overlays(place.pool, place.entry);
-            rivals.extend(
-                giving
-                    .into_iter()
-                    .take_while(|other| *other != at)
-                    .filter(sets_the_same),
-            );
-            rivals.extend(view.winner(place).filter(|_| overlay.price.is_some()));
-        }
+    for place in view.given(at) {
+        let giving = evaluation.capacity_overlays(place.pool, place.entry);
+        rivals.extend(
+            giving
+                .into_iter()
+                .take_while(|other| *other != at)
+                .filter(sets_the_same),
+        );
+    }
+    if overlay.price.is_some() {
+        let matches = |place: &&Place<'_>| evaluation.matches(at, place.pool, place.entry, place.offering);
+        rivals.extend(
+            view.launchable
+                .iter()
+                .filter(matches)
+                .filter_map(|place| view.winner(place)),
+        );
     }
     rivals
 }

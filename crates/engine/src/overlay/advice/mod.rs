@@ -9,7 +9,7 @@ mod prices;
 
 use std::fmt;
 
-use super::{Evaluation, Fate, Overlay, Verdict};
+use super::{Evaluation, Overlay, Verdict};
 use crate::bitset::BitSet;
 use crate::instance_type::{InstanceType, Offering};
 use crate::requirements::Operator;
@@ -251,12 +251,27 @@ struct View<'a> {
     won: Vec<Vec<Place<'a>>>,
     /// For each overlay, one offering of every type and pool that it gives resources.
     given: Vec<Vec<Place<'a>>>,
+    /// The overlays that take part and set prices, heaviest first. Of two with the same weight no offering has both.
+    pricing: Vec<usize>,
 }
 
 impl<'a> View<'a> {
     fn new(evaluation: &'a Evaluation, launchable: &[BitSet]) -> Self {
+        let ready = |at: &usize| evaluation.verdicts().get(*at) == Some(&Verdict::Ready);
+        let weight = |at: &usize| {
+            evaluation
+                .overlay(*at)
+                .filter(|o| o.price.is_some())
+                .map(|o| o.weight)
+        };
+        let pricing = (0..evaluation.verdicts().len())
+            .filter(ready)
+            .filter(|at| weight(at).is_some());
+        let mut pricing: Vec<usize> = pricing.collect();
+        pricing.sort_by_key(|at| std::cmp::Reverse(weight(at)));
         let mut view = Self {
             evaluation,
+            pricing,
             launchable: Vec::new(),
             won: vec![Vec::new(); evaluation.verdicts().len()],
             given: vec![Vec::new(); evaluation.verdicts().len()],
@@ -318,6 +333,17 @@ impl<'a> View<'a> {
         self.evaluation.winner(place.pool, place.entry, place.offering)
     }
 
+    /// The price that an offering would have without the overlay that sets it.
+    fn runner_up_price(&self, place: &Place<'_>, winner: usize) -> f64 {
+        let lighter = self.pricing.iter().skip_while(|at| **at != winner).skip(1);
+        let next = lighter.copied().find(|at| {
+            self.evaluation
+                .matches(*at, place.pool, place.entry, place.offering)
+        });
+        let change = next.and_then(|at| self.evaluation.overlay(at)?.price.as_ref());
+        change.map_or(place.of.price, |change| change.apply(place.of.price))
+    }
+
     fn pool_name(&self, pool: usize) -> &'a str {
         self.evaluation.pools().get(pool).map_or("", |pool| &pool.name)
     }
@@ -334,45 +360,42 @@ impl<'a> View<'a> {
         place.of.capacity_type(vocabulary).unwrap_or("")
     }
 
+    /// Counts over every offering of every pool: where an overlay sets a price or gives a resource, and where it matches
+    /// in vain.
     fn count(&self) -> Vec<Effect> {
         let evaluation = self.evaluation;
         let mut effects = vec![Effect::default(); evaluation.verdicts().len()];
+        let mut matched_and_changed = vec![0; effects.len()];
         for pool in 0..evaluation.pools().len() {
-            let mut of_type: Option<(usize, Vec<usize>, Vec<usize>)> = None;
+            let mut of_type: Option<(usize, Vec<usize>)> = None;
             for place in self.places(pool) {
-                if of_type.as_ref().is_none_or(|(entry, ..)| *entry != place.entry) {
-                    let giving = evaluation.capacity_overlays(pool, place.entry);
-                    let effective = capacity::effective(evaluation, &giving);
-                    of_type = Some((place.entry, giving, effective));
-                }
-                let Some((_, giving, effective)) = &of_type else {
-                    continue;
+                let giving = match &of_type {
+                    Some((entry, giving)) if *entry == place.entry => giving,
+                    _ => {
+                        let giving =
+                            capacity::effective(evaluation, &evaluation.capacity_overlays(pool, place.entry));
+                        &of_type.insert((place.entry, giving)).1
+                    }
                 };
-                let winner = self.winner(&place);
-                let changes = |at: &usize| winner == Some(*at) || effective.contains(at);
-                let mut add = |at: usize, count: fn(&mut Effect)| effects.get_mut(at).map(count);
-                for at in effective
-                    .iter()
-                    .copied()
-                    .chain(winner.filter(|at| !effective.contains(at)))
-                {
-                    add(at, |effect| effect.changed += 1);
+                let winner = self.winner(&place).filter(|winner| !giving.contains(winner));
+                for at in giving.iter().copied().chain(winner) {
+                    let matches = evaluation.matches(at, pool, place.entry, place.offering);
+                    if let (Some(effect), Some(count)) =
+                        (effects.get_mut(at), matched_and_changed.get_mut(at))
+                    {
+                        effect.changed += 1;
+                        *count += usize::from(matches);
+                    }
                 }
-                let standings = evaluation.standings(pool, place.entry, place.offering);
-                let outbid = standings.into_iter().filter_map(|standing| match standing.fate {
-                    Fate::LostTo(_) => Some(standing.overlay),
-                    Fate::Won | Fate::LeftOut => None,
-                });
-                // An overlay that gives resources which heavier ones give too has lost as well.
-                let outgiven = giving.iter().copied();
-                let outgiven =
-                    outgiven.filter(|at| evaluation.matches(*at, pool, place.entry, place.offering));
-                let mut lost: Vec<usize> = outbid.chain(outgiven).filter(|at| !changes(at)).collect();
-                lost.sort_unstable();
-                lost.dedup();
-                for at in lost {
-                    add(at, |effect| effect.lost += 1);
-                }
+            }
+        }
+        for (at, (effect, count)) in effects.iter_mut().zip(matched_and_changed).enumerate() {
+            let takes_part = evaluation.verdicts().get(at) == Some(&Verdict::Ready)
+                && evaluation
+                    .overlay(at)
+                    .is_some_and(|overlay| !sets_nothing(overlay));
+            if takes_part {
+                effect.lost = evaluation.match_counts(at).1 - count;
             }
         }
         effects
@@ -428,3 +451,6 @@ fn new_operators(overlay: &Overlay) -> impl Iterator<Item = Advice> {
             })
         })
 }
+
+#[cfg(test)]
+mod tests;

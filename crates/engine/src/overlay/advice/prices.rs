@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::matching::counted;
 use super::{Advice, Place, Rule, View};
 use crate::labels::{ON_DEMAND, SPOT};
-use crate::overlay::{Fate, Overlay};
+use crate::overlay::Overlay;
 use crate::resources::CPU;
 
 pub(super) fn advice(view: &View<'_>, reorders: bool, at: usize, overlay: &Overlay) -> Vec<Advice> {
@@ -53,7 +53,7 @@ fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &s
         .collect();
     // The overlay is to blame where on-demand would not be below spot without it.
     let without = |place: &Place<'_>| match is_ours(place) {
-        true => runner_up_price(view, place, at),
+        true => view.runner_up_price(place, at),
         false => view.price(place),
     };
     let below: Vec<_> = ours
@@ -191,7 +191,7 @@ pub(super) fn reordering(view: &View<'_>) -> BTreeSet<usize> {
         let mut without: BTreeMap<usize, Vec<(usize, f64)>> = BTreeMap::new();
         for (at, place) in places.iter().enumerate() {
             if let Some(winner) = view.winner(place).filter(|winner| !reordering.contains(winner)) {
-                let next = runner_up_price(view, place, winner);
+                let next = view.runner_up_price(place, winner);
                 without.entry(winner).or_default().push((at, next));
             }
         }
@@ -213,15 +213,4 @@ pub(super) fn reordering(view: &View<'_>) -> BTreeSet<usize> {
         }
     }
     reordering
-}
-
-fn runner_up_price(view: &View<'_>, place: &Place<'_>, winner: usize) -> f64 {
-    let standings = view.evaluation.standings(place.pool, place.entry, place.offering);
-    let next = standings
-        .into_iter()
-        .find(|standing| standing.overlay != winner && matches!(standing.fate, Fate::LostTo(_)));
-    let change = next
-        .and_then(|standing| view.evaluation.overlay(standing.overlay))
-        .and_then(|overlay| overlay.price.as_ref());
-    change.map_or(place.of.price, |change| change.apply(place.of.price))
 }
