@@ -4,6 +4,7 @@
 
 mod measure;
 mod overlay;
+mod schedule;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -23,6 +24,29 @@ enum What {
         #[arg(long, default_values_t = [100, 500])]
         overlays: Vec<usize>,
     },
+    /// The scheduler on the pods of Karpenter's own benchmark
+    Schedule {
+        /// How many pods; may be given several times
+        #[arg(long, default_values_t = [1_000, 5_000, 20_000])]
+        pods: Vec<usize>,
+        /// Which pods; may be given several times
+        #[arg(long, value_enum, default_values = ["generic", "diverse"])]
+        mix: Vec<schedule::Mix>,
+        /// Which instance types; may be given several times
+        #[arg(long, value_enum, default_values = ["fake", "aws"])]
+        types: Vec<schedule::Types>,
+    },
+    /// Our half of a benchmark, in a process of its own so that its memory can be measured
+    #[command(hide = true)]
+    ScheduleOurs {
+        /// The case, as JSON
+        case: std::path::PathBuf,
+        /// The instance types
+        catalogue: std::path::PathBuf,
+        /// Schedules once only
+        #[arg(long)]
+        once: bool,
+    },
     /// Our half of a benchmark, in a process of its own so that its memory can be measured
     #[command(hide = true)]
     OverlayOurs {
@@ -35,5 +59,7 @@ fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
+        What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),
+        What::ScheduleOurs { case, catalogue, once } => schedule::ours(&case, &catalogue, once),
     }
 }

@@ -82,17 +82,28 @@ impl Answer {
     /// What the cheapest candidates cost together, in dollars per hour.
     #[must_use]
     pub fn cost(&self) -> f64 {
-        self.new_node_claims.iter().filter_map(|claim| claim.prices.first()).sum()
+        self.new_node_claims
+            .iter()
+            .filter_map(|claim| claim.prices.first())
+            .sum()
     }
 
     /// The pods without a place.
     #[must_use]
     pub fn failures(&self) -> BTreeSet<&str> {
-        self.unschedulable.iter().map(|failure| failure.pod.as_str()).collect()
+        self.unschedulable
+            .iter()
+            .map(|failure| failure.pod.as_str())
+            .collect()
     }
 }
 
 impl Claim {
+    /// The requests for more than nothing.
+    pub(super) fn demands(&self) -> Vec<(&String, &Quantity)> {
+        self.requests.iter().filter(|(_, quantity)| **quantity != Quantity::default()).collect()
+    }
+
     /// The candidates, each name once, without those at the end of a truncated list: which of several types of one
     /// price are the last to stay is left to Go's sort.
     #[must_use]
@@ -101,9 +112,17 @@ impl Claim {
             self.instance_types.len()
         } else {
             let last = self.prices.last();
-            self.prices.iter().position(|price| Some(price) == last).unwrap_or(0)
+            self.prices
+                .iter()
+                .position(|price| Some(price) == last)
+                .unwrap_or(0)
         };
-        let mut names: Vec<&str> = self.instance_types.iter().take(certain).map(String::as_str).collect();
+        let mut names: Vec<&str> = self
+            .instance_types
+            .iter()
+            .take(certain)
+            .map(String::as_str)
+            .collect();
         names.dedup();
         names
     }

@@ -26,10 +26,15 @@ pub fn exact(theirs: &Answer, ours: &Answer) -> Vec<String> {
     }
     let (their_count, our_count) = (theirs.new_node_claims.len(), ours.new_node_claims.len());
     if their_count != our_count {
-        details.push(format!("claims: Karpenter makes {their_count}, we make {our_count}"));
+        details.push(format!(
+            "claims: Karpenter makes {their_count}, we make {our_count}"
+        ));
     }
-    let by_pods: BTreeMap<&[String], &Claim> =
-        ours.new_node_claims.iter().map(|claim| (claim.pods.as_slice(), claim)).collect();
+    let by_pods: BTreeMap<&[String], &Claim> = ours
+        .new_node_claims
+        .iter()
+        .map(|claim| (claim.pods.as_slice(), claim))
+        .collect();
     for claim in &theirs.new_node_claims {
         match by_pods.get(claim.pods.as_slice()) {
             Some(ours) => claims(claim, ours, &mut details),
@@ -42,7 +47,9 @@ pub fn exact(theirs: &Answer, ours: &Answer) -> Vec<String> {
 fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
     let first = theirs.pods.first().map_or("", String::as_str);
     let mut differ = |what: &str, theirs: String, ours: String| {
-        details.push(format!("{what} of the claim with {first}: Karpenter says {theirs}, we say {ours}"));
+        details.push(format!(
+            "{what} of the claim with {first}: Karpenter says {theirs}, we say {ours}"
+        ));
     };
     if theirs.node_pool != ours.node_pool {
         differ("pool", theirs.node_pool.clone(), ours.node_pool.clone());
@@ -53,7 +60,11 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
     let truncated = theirs.instance_types.len() > their_types.len();
     let same = their_types.get(..common) == our_types.get(..common);
     if !same || (!truncated && their_types.len() != our_types.len()) {
-        let at = their_types.iter().zip(&our_types).take_while(|(a, b)| a == b).count();
+        let at = their_types
+            .iter()
+            .zip(&our_types)
+            .take_while(|(a, b)| a == b)
+            .count();
         differ(
             "candidates",
             format!("{} types, {:?} at {at}", their_types.len(), their_types.get(at)),
@@ -61,11 +72,19 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
         );
     }
     if theirs.requests != ours.requests {
-        differ("requests", format!("{:?}", theirs.requests), format!("{:?}", ours.requests));
+        differ(
+            "requests",
+            format!("{:?}", theirs.requests),
+            format!("{:?}", ours.requests),
+        );
     }
     if theirs.requirements != ours.requirements {
         let only = |a: &Claim, b: &Claim| -> Vec<_> {
-            a.requirements.iter().filter(|one| !b.requirements.contains(one)).cloned().collect()
+            a.requirements
+                .iter()
+                .filter(|one| !b.requirements.contains(one))
+                .cloned()
+                .collect()
         };
         differ(
             "requirements",
@@ -74,7 +93,11 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
         );
     }
     if theirs.annotations != ours.annotations {
-        differ("annotations", format!("{:?}", theirs.annotations), format!("{:?}", ours.annotations));
+        differ(
+            "annotations",
+            format!("{:?}", theirs.annotations),
+            format!("{:?}", ours.annotations),
+        );
     }
 }
 
@@ -92,7 +115,9 @@ pub fn within(theirs: &[Answer], ours: &Answer) -> Vec<String> {
         let most = theirs.iter().map(measure).fold(0.0, f64::max);
         let value = measure(ours);
         if value < least * (1.0 - TOLERANCE) || value > most * (1.0 + TOLERANCE) {
-            details.push(format!("{what}: Karpenter gives {least} to {most}, we give {value}"));
+            details.push(format!(
+                "{what}: Karpenter gives {least} to {most}, we give {value}"
+            ));
         }
     }
     details

@@ -86,14 +86,21 @@ impl Entry {
     /// Whole processors.
     #[must_use]
     pub fn cpu(&self) -> i64 {
-        self.resources.get("cpu").and_then(|cpu| cpu.to_string().parse().ok()).unwrap_or(0)
+        self.resources
+            .get("cpu")
+            .and_then(|cpu| cpu.to_string().parse().ok())
+            .unwrap_or(0)
     }
 
     /// The labels that follow from the entry alone, as the KWOK provider derives them; the size is left out for names
     /// that do not end in an EC2 size.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
-        let text = |name: &str| self.resources.get(name).map_or_else(String::new, ToString::to_string);
+        let text = |name: &str| {
+            self.resources
+                .get(name)
+                .map_or_else(String::new, ToString::to_string)
+        };
         [
             (INSTANCE_TYPE, self.name.clone()),
             (ARCH, self.architecture.clone()),
@@ -108,7 +115,8 @@ impl Entry {
     }
 
     fn size(&self, cpu: String) -> String {
-        let word = |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !text.is_empty();
+        let word =
+            |text: &str| text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && !text.is_empty();
         match self.name.split_once('.') {
             Some((family, size)) if word(family) && is_size(size) => size.to_owned(),
             _ => cpu,

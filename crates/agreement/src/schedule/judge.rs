@@ -72,25 +72,42 @@ impl<'a> Judge<'a> {
         for repeat in REPEATS {
             theirs.extend(self.oracle.ask(scenario, repeat)?);
             let varies = theirs.iter().skip(1).any(|other| {
-                theirs.first().is_some_and(|first| !compare::exact(first, other).is_empty())
+                theirs
+                    .first()
+                    .is_some_and(|first| !compare::exact(first, other).is_empty())
             });
-            let differences: Vec<_> = theirs.iter().map(|answer| compare::exact(answer, &ours)).collect();
+            let differences: Vec<_> = theirs
+                .iter()
+                .map(|answer| compare::exact(answer, &ours))
+                .collect();
             if differences.iter().any(Vec::is_empty) {
                 let verdict = if varies { Verdict::OneOf } else { Verdict::Same };
-                return Ok(Judgement { verdict, theirs, ours });
+                return Ok(Judgement {
+                    verdict,
+                    theirs,
+                    ours,
+                });
             }
             details = if varies {
                 let mut details = compare::within(&theirs, &ours);
                 details.extend(check::violations(self.facts, scenario, &ours)?);
                 if details.is_empty() {
-                    return Ok(Judgement { verdict: Verdict::AsGood, theirs, ours });
+                    return Ok(Judgement {
+                        verdict: Verdict::AsGood,
+                        theirs,
+                        ours,
+                    });
                 }
                 details
             } else {
                 differences.into_iter().next().unwrap_or_default()
             };
         }
-        Ok(Judgement { verdict: Verdict::Differs(details), theirs, ours })
+        Ok(Judgement {
+            verdict: Verdict::Differs(details),
+            theirs,
+            ours,
+        })
     }
 
     /// Karpenter's answers alone.

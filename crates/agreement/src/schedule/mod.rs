@@ -23,6 +23,6 @@ pub use facts::{Entry, Facts, Offer};
 pub use generate::generate;
 pub use judge::{Judge, Judgement, Verdict};
 pub use oracle::Oracle;
-pub use ours::Ours;
+pub use ours::{Ours, objects};
 pub use run::{Difference, Report, Selection, Tally, check_theirs, run};
 pub use scenario::{Options, Scenario};

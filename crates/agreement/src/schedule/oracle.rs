@@ -46,7 +46,11 @@ impl Oracle {
             .with_context(|| format!("starting {}", oracle.display()))?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("the oracle has no output")?);
-        Ok(Self { child, questions, answers })
+        Ok(Self {
+            child,
+            questions,
+            answers,
+        })
     }
 
     /// The different answers that Karpenter gives when it schedules the scenario `repeat` times.

@@ -54,19 +54,37 @@ impl Ours {
         };
         let results = packing::solve(&problem, &options);
         let elapsed = started.elapsed();
-        let mut answer = View { objects: &objects, catalogue: &catalogue, evaluation: &evaluation }.answer(&results)?;
+        let mut answer = View {
+            objects: &objects,
+            catalogue: &catalogue,
+            evaluation: &evaluation,
+        }
+        .answer(&results)?;
         answer.solve_ms = elapsed.as_secs_f64() * 1000.0;
         Ok(answer)
     }
 
+    /// What the engine decided for objects that it was given, in the shape of the oracle's answers.
+    pub fn describe(objects: &Objects, catalogue: &Arc<Catalogue>, results: &Results) -> Result<Answer> {
+        let evaluation = evaluate(objects, catalogue);
+        View { objects, catalogue, evaluation: &evaluation }.answer(results)
+    }
+
     fn catalogue(&self, scenario: &Scenario) -> Result<Arc<Catalogue>> {
         if let Some(catalog) = &scenario.catalog {
-            return Ok(Arc::new(kwok::parse(&catalog.to_string(), "the scenario's catalogue")?));
+            return Ok(Arc::new(kwok::parse(
+                &catalog.to_string(),
+                "the scenario's catalogue",
+            )?));
         }
         let Some(types) = &scenario.types else {
             return Ok(Arc::clone(&self.catalogue));
         };
-        let kept = self.catalogue.types.iter().filter(|it| types.iter().any(|name| **name == *it.name));
+        let kept = self
+            .catalogue
+            .types
+            .iter()
+            .filter(|it| types.iter().any(|name| **name == *it.name));
         Ok(Arc::new(Catalogue {
             vocabulary: self.catalogue.vocabulary.clone(),
             rules: self.catalogue.rules.clone(),
@@ -79,7 +97,10 @@ impl Ours {
 pub fn objects(scenario: &Scenario) -> Result<Objects> {
     let mut objects = Objects::default();
     for object in &scenario.objects {
-        let kind = object.pointer("/kind").and_then(Value::as_str).unwrap_or_default();
+        let kind = object
+            .pointer("/kind")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
         match kind {
             "Pod" => objects.pods.push(read(object)?),
             "Node" => objects.nodes.push(read(object)?),
@@ -111,8 +132,11 @@ fn evaluate(objects: &Objects, catalogue: &Arc<Catalogue>) -> Evaluation {
             labels: pool.spec.template.metadata.labels.clone().into_iter().collect(),
         })
         .collect();
-    let overlays: Vec<_> =
-        objects.overlays.iter().map(|overlay| Overlay::read(overlay, &catalogue.rules)).collect();
+    let overlays: Vec<_> = objects
+        .overlays
+        .iter()
+        .map(|overlay| Overlay::read(overlay, &catalogue.rules))
+        .collect();
     Evaluator::new(Arc::clone(catalogue), TieBreak::default()).evaluate(&pools, &overlays)
 }
 
@@ -134,7 +158,9 @@ impl View<'_> {
             total += it.offerings.len();
         }
         for claim in &results.new_node_claims {
-            answer.new_node_claims.push(self.claim(claim, &results.vocabulary, &begins)?);
+            answer
+                .new_node_claims
+                .push(self.claim(claim, &results.vocabulary, &begins)?);
         }
         for node in &results.existing_nodes {
             answer.existing_nodes.push(Existing {
@@ -145,7 +171,11 @@ impl View<'_> {
         for failure in &results.unschedulable {
             answer.unschedulable.push(Unschedulable {
                 pod: self.pods(&[failure.pod]).pop().unwrap_or_default(),
-                reasons: failure.reasons.iter().map(|reason| reason.message.clone()).collect(),
+                reasons: failure
+                    .reasons
+                    .iter()
+                    .map(|reason| reason.message.clone())
+                    .collect(),
             });
         }
         answer.new_node_claims.sort_by(|a, b| a.pods.cmp(&b.pods));
@@ -180,12 +210,22 @@ impl View<'_> {
         let mut cheapest = Vec::new();
         let mut by_offering: HashMap<(String, String, String), bool> = HashMap::new();
         for position in claim.instance_types.iter() {
-            let it = self.catalogue.types.get(*position).context("a candidate outside the catalogue")?;
+            let it = self
+                .catalogue
+                .types
+                .get(*position)
+                .context("a candidate outside the catalogue")?;
             let begin = begins.get(*position).copied().unwrap_or(0);
             let mut least = f64::MAX;
             for (offering, price) in it.offerings.iter().zip(prices.iter().skip(begin)) {
                 let allowed = offering.available
-                    && allows(&claim.requirements, offering, &self.catalogue.vocabulary, vocabulary, &mut by_offering);
+                    && allows(
+                        &claim.requirements,
+                        offering,
+                        &self.catalogue.vocabulary,
+                        vocabulary,
+                        &mut by_offering,
+                    );
                 if allowed && *price < least {
                     least = *price;
                 }
@@ -195,7 +235,10 @@ impl View<'_> {
         }
         let mut annotations = std::collections::BTreeMap::new();
         if claim.min_values_relaxed {
-            annotations.insert("karpenter.sh/nodeclaim-min-values-relaxed".to_owned(), "true".to_owned());
+            annotations.insert(
+                "karpenter.sh/nodeclaim-min-values-relaxed".to_owned(),
+                "true".to_owned(),
+            );
         }
         Ok(Claim {
             node_pool: claim.node_pool.clone(),
@@ -223,7 +266,10 @@ fn allows(
 ) -> bool {
     let text = |key: &str| {
         let found = catalogue.get(key).and_then(|key| offering.requirements.get(key));
-        found.and_then(Requirement::single_value).map_or("", |value| catalogue.text(value)).to_owned()
+        found
+            .and_then(Requirement::single_value)
+            .map_or("", |value| catalogue.text(value))
+            .to_owned()
     };
     let key = (
         text(super::facts::CAPACITY_TYPE),
@@ -234,13 +280,19 @@ fn allows(
         return *known;
     }
     let allowed = offering.requirements.iter().all(|(label, offered)| {
-        let Some(wanted) = vocabulary.get(catalogue.text(label)).and_then(|label| requirements.get(label)) else {
+        let Some(wanted) = vocabulary
+            .get(catalogue.text(label))
+            .and_then(|label| requirements.get(label))
+        else {
             return true;
         };
-        offered.values().iter().any(|value| match vocabulary.get(catalogue.text(*value)) {
-            Some(value) => wanted.has(value, vocabulary),
-            None => wanted.is_complement(),
-        })
+        offered
+            .values()
+            .iter()
+            .any(|value| match vocabulary.get(catalogue.text(*value)) {
+                Some(value) => wanted.has(value, vocabulary),
+                None => wanted.is_complement(),
+            })
     });
     known.insert(key, allowed);
     allowed

@@ -146,8 +146,14 @@ fn one(
     if let Ok(judgement) = &judged
         && let Verdict::Differs(details) = &judgement.verdict
     {
-        let kept = report.lock().is_ok_and(|report| report.differences.len() < KEPT_DIFFERENCES);
-        let smallest = if selection.shrink && kept { judge.shrink(&scenario)? } else { scenario.clone() };
+        let kept = report
+            .lock()
+            .is_ok_and(|report| report.differences.len() < KEPT_DIFFERENCES);
+        let smallest = if selection.shrink && kept {
+            judge.shrink(&scenario)?
+        } else {
+            scenario.clone()
+        };
         difference = Some(Difference {
             number,
             constraints: constraints.clone(),
@@ -166,7 +172,11 @@ fn one(
     report.total.count(&judgement.verdict);
     let [alone] = constraints.as_slice() else {
         for constraint in &constraints {
-            report.combined.entry(*constraint).or_default().count(&judgement.verdict);
+            report
+                .combined
+                .entry(*constraint)
+                .or_default()
+                .count(&judgement.verdict);
         }
         return finish(&mut report, &scenario, &judgement, difference);
     };

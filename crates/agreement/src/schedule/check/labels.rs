@@ -19,7 +19,10 @@ pub(super) enum Label {
 
 /// Whether every value that the label may have satisfies an expression.
 pub(super) fn satisfies(expression: &Value, label: &Label) -> bool {
-    let wanted: Vec<&str> = list(expression, "/values").iter().filter_map(Value::as_str).collect();
+    let wanted: Vec<&str> = list(expression, "/values")
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
     let operator = text(expression, "/operator");
     let holds = |value: &str| {
         let number = |text: &str| text.parse::<i64>().ok();
@@ -56,10 +59,12 @@ pub(super) fn selects(pod: &Value, label: impl Fn(&str) -> Label) -> bool {
 
 pub(super) fn selects_spec(spec: &Value, label: impl Fn(&str) -> Label) -> bool {
     let selector = spec.pointer("/nodeSelector").and_then(Value::as_object);
+    // Demands that exclude each other leave a node without the label in Karpenter, and the pod on it.
+    let torn = |key: &str, label: &Label| matches!(label, Label::Absent) && mentions(spec, key) > 1;
     let selected = selector.is_none_or(|selector| {
         selector.iter().all(|(key, value)| match label(modern(key)) {
             Label::Values(values) => values.iter().all(|own| Some(own.as_str()) == value.as_str()),
-            _ => false,
+            label => torn(key, &label),
         })
     });
     let terms = list(
@@ -69,10 +74,31 @@ pub(super) fn selects_spec(spec: &Value, label: impl Fn(&str) -> Label) -> bool 
     selected
         && (terms.is_empty()
             || terms.iter().any(|term| {
-                list(term, "/matchExpressions")
-                    .iter()
-                    .all(|expression| satisfies(expression, &label(modern(text(expression, "/key")))))
+                list(term, "/matchExpressions").iter().all(|expression| {
+                    let key = text(expression, "/key");
+                    let label = label(modern(key));
+                    satisfies(expression, &label) || torn(key, &label)
+                })
             }))
+}
+
+/// How often a pod's selector and the term of its required affinity that says most speak of a label.
+fn mentions(spec: &Value, key: &str) -> usize {
+    let selector = usize::from(
+        spec.pointer("/nodeSelector")
+            .is_some_and(|selector| selector.get(key).is_some()),
+    );
+    let terms = list(
+        spec,
+        "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
+    );
+    let of = |term: &Value| {
+        list(term, "/matchExpressions")
+            .iter()
+            .filter(|one| text(one, "/key") == key)
+            .count()
+    };
+    selector + terms.iter().map(of).max().unwrap_or(0)
 }
 
 /// Today's name of a label.
@@ -111,8 +137,9 @@ pub(super) fn selector_matches(selector: Option<&Value>, labels: &Value) -> bool
     let exact = selector.pointer("/matchLabels").and_then(Value::as_object);
     exact.is_none_or(|exact| exact.iter().all(|(key, value)| own(key) == value.as_str()))
         && list(selector, "/matchExpressions").iter().all(|expression| {
-            let label = own(text(expression, "/key"))
-                .map_or(Label::Absent, |value| Label::Values(BTreeSet::from([value.to_owned()])));
+            let label = own(text(expression, "/key")).map_or(Label::Absent, |value| {
+                Label::Values(BTreeSet::from([value.to_owned()]))
+            });
             satisfies(expression, &label)
         })
 }

@@ -34,10 +34,19 @@ pub fn violations(facts: &Facts, scenario: &Scenario, answer: &Answer) -> Result
     };
     let entries: Vec<&Entry> = all
         .iter()
-        .filter(|entry| scenario.types.as_ref().is_none_or(|types| types.contains(&entry.name)))
+        .filter(|entry| {
+            scenario
+                .types
+                .as_ref()
+                .is_none_or(|types| types.contains(&entry.name))
+        })
         .collect();
     let placement = Placement::new(scenario, answer, &entries)?;
-    let mut checker = Checker { scenario, placement: &placement, found: Vec::new() };
+    let mut checker = Checker {
+        scenario,
+        placement: &placement,
+        found: Vec::new(),
+    };
     checker.every_pod_once(answer);
     for place in &placement.places {
         checker.nodes(place);
@@ -70,7 +79,11 @@ impl Checker<'_> {
         for pod in claims.chain(nodes).chain(failures) {
             *seen.entry(pod).or_default() += 1;
         }
-        for pod in self.scenario.kind("Pod").filter(|pod| pod.pointer("/spec/nodeName").is_none()) {
+        for pod in self
+            .scenario
+            .kind("Pod")
+            .filter(|pod| pod.pointer("/spec/nodeName").is_none())
+        {
             let name = full_name(pod);
             let times = seen.remove(name.as_str()).unwrap_or(0);
             if times != 1 {
@@ -101,7 +114,10 @@ impl Checker<'_> {
         let Some(pool) = place.pool else { return };
         if !place.new || place.options.is_empty() {
             if place.new {
-                self.violated("candidates", format!("{} has none that can be launched", place.name));
+                self.violated(
+                    "candidates",
+                    format!("{} has none that can be launched", place.name),
+                );
             }
             return;
         }
@@ -109,7 +125,8 @@ impl Checker<'_> {
         for option in &place.options {
             let broken = wanted.iter().find(|wanted| {
                 let label = option.label(text(wanted, "/key"));
-                !labels::satisfies(wanted, &label) && !(matches!(label, Label::Absent) && torn(pool, text(wanted, "/key")))
+                !labels::satisfies(wanted, &label)
+                    && !(matches!(label, Label::Absent) && torn(pool, text(wanted, "/key")))
             });
             if let Some(broken) = broken {
                 let detail = format!("{} as {}: {broken}", place.name, option.name);
@@ -121,9 +138,15 @@ impl Checker<'_> {
     /// What a pool launches stays within its limits, whichever candidates are taken.
     fn pool_limits(&mut self) {
         for pool in self.scenario.kind("NodePool") {
-            let Some(limits) = pool.pointer("/spec/limits").and_then(Value::as_object) else { continue };
-            let of_pool: Vec<&Place<'_>> =
-                self.placement.places.iter().filter(|place| place.pool.is_some_and(|own| own == pool)).collect();
+            let Some(limits) = pool.pointer("/spec/limits").and_then(Value::as_object) else {
+                continue;
+            };
+            let of_pool: Vec<&Place<'_>> = self
+                .placement
+                .places
+                .iter()
+                .filter(|place| place.pool.is_some_and(|own| own == pool))
+                .collect();
             if !of_pool.iter().any(|place| place.new) {
                 continue;
             }
@@ -131,16 +154,28 @@ impl Checker<'_> {
                 let limit = quantity(limit);
                 let mut total = Quantity::default();
                 for place in &of_pool {
-                    let most = if resource == "nodes" {
-                        Some(Quantity::from(1))
-                    } else {
-                        place.options.iter().filter_map(|option| option.capacity.get(resource)).max().cloned()
+                    let most = match resource.as_str() {
+                        // Karpenter counts only the nodes from before the run: one run may go past the limit.
+                        "nodes" if place.new => Some(Quantity::default()),
+                        "nodes" => Some(Quantity::from(1)),
+                        _ => place
+                            .options
+                            .iter()
+                            .filter_map(|option| option.capacity.get(resource))
+                            .max()
+                            .cloned(),
                     };
                     total += &most.unwrap_or_default();
                 }
+                if resource == "nodes" {
+                    total += &Quantity::from(1);
+                }
                 if total > limit {
                     let name = text(pool, "/metadata/name");
-                    self.violated("limits", format!("{name} may have {limit} {resource} and could get {total}"));
+                    self.violated(
+                        "limits",
+                        format!("{name} may have {limit} {resource} and could get {total}"),
+                    );
                 }
             }
         }
@@ -154,13 +189,22 @@ impl Checker<'_> {
         for place in self.placement.places.iter().filter(|place| place.new) {
             let Some(pool) = place.pool else { continue };
             for wanted in list(pool, "/spec/template/spec/requirements") {
-                let Some(least) = wanted.pointer("/minValues").and_then(Value::as_u64) else { continue };
+                let Some(least) = wanted.pointer("/minValues").and_then(Value::as_u64) else {
+                    continue;
+                };
                 let key = text(wanted, "/key");
                 // Candidates count even where a reservation leaves them no offering.
-                let values: BTreeSet<String> =
-                    place.candidates.iter().filter_map(|entry| entry_label(entry, key)).flatten().collect();
+                let values: BTreeSet<String> = place
+                    .candidates
+                    .iter()
+                    .filter_map(|entry| entry_label(entry, key))
+                    .flatten()
+                    .collect();
                 if (values.len() as u64) < least {
-                    self.violated("minValues", format!("{} keeps {} of {least} values of {key}", place.name, values.len()));
+                    self.violated(
+                        "minValues",
+                        format!("{} keeps {} of {least} values of {key}", place.name, values.len()),
+                    );
                 }
             }
         }
@@ -169,8 +213,13 @@ impl Checker<'_> {
 
 /// Whether a pool says more than one thing of a label. If they exclude each other, its nodes go without the label.
 fn torn(pool: &Value, key: &str) -> bool {
-    let stated = list(pool, "/spec/template/spec/requirements").iter().filter(|one| text(one, "/key") == key).count();
-    let labelled = pool.pointer("/spec/template/metadata/labels").is_some_and(|labels| labels.get(key).is_some());
+    let stated = list(pool, "/spec/template/spec/requirements")
+        .iter()
+        .filter(|one| text(one, "/key") == key)
+        .count();
+    let labelled = pool
+        .pointer("/spec/template/metadata/labels")
+        .is_some_and(|labels| labels.get(key).is_some());
     stated + usize::from(labelled) > 1
 }
 
@@ -190,7 +239,10 @@ fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
 }
 
 fn list<'a>(value: &'a Value, pointer: &str) -> &'a [Value] {
-    value.pointer(pointer).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    value
+        .pointer(pointer)
+        .and_then(Value::as_array)
+        .map_or(&[], Vec::as_slice)
 }
 
 fn quantity(value: &Value) -> Quantity {
@@ -219,7 +271,9 @@ fn candidates<'a>(entries: &[&'a Entry], names: &[String]) -> Result<Vec<&'a Ent
     for name in &wanted {
         let before = found.len();
         found.extend(entries.iter().filter(|entry| entry.name == *name));
-        (found.len() > before).then_some(()).with_context(|| format!("{INSTANCE_TYPE} {name} is not offered"))?;
+        (found.len() > before)
+            .then_some(())
+            .with_context(|| format!("{INSTANCE_TYPE} {name} is not offered"))?;
     }
     Ok(found)
 }

@@ -76,10 +76,11 @@ pub(super) struct Placement<'a> {
 
 impl<'a> Placement<'a> {
     pub(super) fn new(scenario: &'a Scenario, answer: &Answer, entries: &[&'a Entry]) -> Result<Self> {
-        let pods: BTreeMap<String, &Value> =
-            scenario.kind("Pod").map(|pod| (full_name(pod), pod)).collect();
-        let pools: BTreeMap<&str, &Value> =
-            scenario.kind("NodePool").map(|pool| (text(pool, "/metadata/name"), pool)).collect();
+        let pods: BTreeMap<String, &Value> = scenario.kind("Pod").map(|pod| (full_name(pod), pod)).collect();
+        let pools: BTreeMap<&str, &Value> = scenario
+            .kind("NodePool")
+            .map(|pool| (text(pool, "/metadata/name"), pool))
+            .collect();
         let find = |names: &[String]| -> Result<Vec<&'a Value>> {
             names
                 .iter()
@@ -89,10 +90,14 @@ impl<'a> Placement<'a> {
         let mut places = existing(scenario, &pools);
         for filled in &answer.existing_nodes {
             let place = places.iter_mut().find(|place| place.name == filled.node);
-            place.with_context(|| format!("no node {}", filled.node))?.new_pods = find(&filled.pods)?;
+            place
+                .with_context(|| format!("no node {}", filled.node))?
+                .new_pods = find(&filled.pods)?;
         }
         for claim in &answer.new_node_claims {
-            let pool = *pools.get(claim.node_pool.as_str()).context("a claim without its pool")?;
+            let pool = *pools
+                .get(claim.node_pool.as_str())
+                .context("a claim without its pool")?;
             let candidates = candidates(entries, &claim.instance_types)?;
             let name = format!("the claim with {}", claim.pods.first().map_or("", String::as_str));
             places.push(Place {
@@ -107,26 +112,41 @@ impl<'a> Placement<'a> {
             });
         }
         let offered = [ZONE, CAPACITY_TYPE].map(|key| (key, offered(scenario, entries, key)));
-        Ok(Self { places, offered: offered.into() })
+        Ok(Self {
+            places,
+            offered: offered.into(),
+        })
     }
 }
 
 /// The values of an offering's label that some pool allows.
 fn offered(scenario: &Scenario, entries: &[&Entry], key: &str) -> BTreeSet<String> {
-    let all: BTreeSet<&str> = entries.iter().flat_map(|entry| &entry.offerings).map(|offer| offer.label(key)).collect();
+    let all: BTreeSet<&str> = entries
+        .iter()
+        .flat_map(|entry| &entry.offerings)
+        .map(|offer| offer.label(key))
+        .collect();
     let mut result = BTreeSet::new();
     for pool in scenario.kind("NodePool") {
         let wanted = list(pool, "/spec/template/spec/requirements");
         let mut wanted = wanted.iter().filter(|wanted| text(wanted, "/key") == key);
         for value in &all {
             let label = Label::Values(BTreeSet::from([(*value).to_owned()]));
-            if wanted.clone().all(|wanted| super::labels::satisfies(wanted, &label)) {
+            if wanted
+                .clone()
+                .all(|wanted| super::labels::satisfies(wanted, &label))
+            {
                 result.insert((*value).to_owned());
             }
         }
         // Zones that a pool names count, whether or not a type is offered there.
         for value in wanted.by_ref().filter(|wanted| text(wanted, "/operator") == "In") {
-            result.extend(list(value, "/values").iter().filter_map(Value::as_str).map(str::to_owned));
+            result.extend(
+                list(value, "/values")
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .map(str::to_owned),
+            );
         }
     }
     result
@@ -137,7 +157,8 @@ fn options(claim: &Claim, pool: &Value, entries: &[&Entry]) -> Vec<Choice> {
     let allows = |key: &str, value: &str| {
         let label = Label::Values(BTreeSet::from([value.to_owned()]));
         let own = claim.requirements.iter().filter(|own| own.key == key);
-        own.map(as_value).all(|own| super::labels::satisfies(&own, &label))
+        own.map(as_value)
+            .all(|own| super::labels::satisfies(&own, &label))
     };
     let mut result = Vec::new();
     for entry in entries {
@@ -163,8 +184,12 @@ fn options(claim: &Claim, pool: &Value, entries: &[&Entry]) -> Vec<Choice> {
             continue;
         }
         for key in [ZONE, CAPACITY_TYPE, RESERVATION] {
-            let values: BTreeSet<String> =
-                offers.iter().map(|offer| offer.label(key)).filter(|value| !value.is_empty()).map(str::to_owned).collect();
+            let values: BTreeSet<String> = offers
+                .iter()
+                .map(|offer| offer.label(key))
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+                .collect();
             if !values.is_empty() {
                 labels.insert(key.to_owned(), Label::Values(values));
             }
@@ -197,11 +222,18 @@ fn as_value(expression: &Expression) -> Value {
 
 /// The nodes and claims that were there.
 fn existing<'a>(scenario: &'a Scenario, pools: &BTreeMap<&str, &'a Value>) -> Vec<Place<'a>> {
-    let nodes: BTreeMap<&str, &Value> = scenario.kind("Node").map(|node| (text(node, "/spec/providerID"), node)).collect();
-    let claims: BTreeMap<&str, &Value> =
-        scenario.kind("NodeClaim").map(|claim| (text(claim, "/status/providerID"), claim)).collect();
+    let nodes: BTreeMap<&str, &Value> = scenario
+        .kind("Node")
+        .map(|node| (text(node, "/spec/providerID"), node))
+        .collect();
+    let claims: BTreeMap<&str, &Value> = scenario
+        .kind("NodeClaim")
+        .map(|claim| (text(claim, "/status/providerID"), claim))
+        .collect();
     let ids: BTreeSet<&str> = nodes.keys().chain(claims.keys()).copied().collect();
-    ids.into_iter().map(|id| machine(scenario, nodes.get(id).copied(), claims.get(id).copied(), pools)).collect()
+    ids.into_iter()
+        .map(|id| machine(scenario, nodes.get(id).copied(), claims.get(id).copied(), pools))
+        .collect()
 }
 
 fn machine<'a>(
@@ -212,10 +244,18 @@ fn machine<'a>(
 ) -> Place<'a> {
     let marked = |label: &str| {
         claim.is_none()
-            || node.is_some_and(|node| node.pointer("/metadata/labels").is_some_and(|labels| labels[label] == "true"))
+            || node.is_some_and(|node| {
+                node.pointer("/metadata/labels")
+                    .is_some_and(|labels| labels[label] == "true")
+            })
     };
-    let (registered, initialised) = (marked("karpenter.sh/registered"), marked("karpenter.sh/initialized"));
-    let source = if registered { node } else { claim }.or(node).unwrap_or(&Value::Null);
+    let (registered, initialised) = (
+        marked("karpenter.sh/registered"),
+        marked("karpenter.sh/initialized"),
+    );
+    let source = if registered { node } else { claim }
+        .or(node)
+        .unwrap_or(&Value::Null);
     let mut taints: Vec<&Value> = list(source, "/spec/taints").iter().collect();
     if !initialised {
         let startup = claim.map_or(&[][..], |claim| list(claim, "/spec/startupTaints"));
@@ -223,8 +263,14 @@ fn machine<'a>(
     }
     let amounts = |field: &str| {
         let of = |object: Option<&Value>| -> BTreeMap<String, Quantity> {
-            let values = object.and_then(|object| object.pointer(field)).and_then(Value::as_object);
-            values.into_iter().flatten().map(|(name, value)| (name.clone(), quantity(value))).collect()
+            let values = object
+                .and_then(|object| object.pointer(field))
+                .and_then(Value::as_object);
+            values
+                .into_iter()
+                .flatten()
+                .map(|(name, value)| (name.clone(), quantity(value)))
+                .collect()
         };
         let mut result = of(node);
         if !initialised {

@@ -15,7 +15,10 @@ type Amounts = BTreeMap<String, Quantity>;
 /// What the KWOK provider lets pods use of an entry.
 pub(super) fn allocatable(entry: &Entry) -> Amounts {
     let mut left = entry.resources.clone();
-    for (name, reserved) in [("cpu", Quantity::from_milli(100)), ("memory", Quantity::binary(10 << 20))] {
+    for (name, reserved) in [
+        ("cpu", Quantity::from_milli(100)),
+        ("memory", Quantity::binary(10 << 20)),
+    ] {
         if let Some(own) = left.get_mut(name) {
             *own -= &reserved;
         }
@@ -93,12 +96,19 @@ impl Checker<'_> {
             let spec = set.pointer("/spec/template/spec").unwrap_or(&Value::Null);
             // A label that only the pool's requirements or nothing defines is settled when the node is made.
             let label = |key: &str| match option.label(key) {
-                Label::Values(values) if values.len() > 1 => {
-                    Label::Values(values.into_iter().filter(|value| could_select(spec, key, value)).collect())
-                }
+                Label::Values(values) if values.len() > 1 => Label::Values(
+                    values
+                        .into_iter()
+                        .filter(|value| could_select(spec, key, value))
+                        .collect(),
+                ),
                 label => label,
             };
-            place.taints.iter().all(|taint| labels::tolerates_spec(spec, taint)) && labels::selects_spec(spec, label)
+            place
+                .taints
+                .iter()
+                .all(|taint| labels::tolerates_spec(spec, taint))
+                && labels::selects_spec(spec, label)
         };
         self.scenario
             .kind("DaemonSet")
@@ -113,7 +123,10 @@ impl Checker<'_> {
         }
         let mut total = Amounts::new();
         for pod in place.pods() {
-            add(&mut total, &requests(pod.pointer("/spec").unwrap_or(&Value::Null)));
+            add(
+                &mut total,
+                &requests(pod.pointer("/spec").unwrap_or(&Value::Null)),
+            );
         }
         for option in &place.options {
             let mut total = total.clone();
@@ -123,9 +136,16 @@ impl Checker<'_> {
             for (name, amount) in &total {
                 // What overlays add is the business of the overlay agreement; here it is enough that one could.
                 let extended = !option.capacity.contains_key(name) && place.new;
-                let available = if extended { self.overlaid(name) } else { option.allocatable.get(name).cloned() };
+                let available = if extended {
+                    self.overlaid(name)
+                } else {
+                    option.allocatable.get(name).cloned()
+                };
                 if *amount > available.clone().unwrap_or_default() {
-                    let detail = format!("{} as {}: {amount} {name} of {available:?}", place.name, option.name);
+                    let detail = format!(
+                        "{} as {}: {amount} {name} of {available:?}",
+                        place.name, option.name
+                    );
                     self.violated("resources", detail);
                     return;
                 }
@@ -136,15 +156,31 @@ impl Checker<'_> {
     /// The most of a resource that any overlay adds.
     fn overlaid(&self, resource: &str) -> Option<Quantity> {
         let given = self.scenario.kind("NodeOverlay");
-        given.filter_map(|overlay| overlay.pointer("/spec/capacity")?.get(resource)).map(quantity).max()
+        given
+            .filter_map(|overlay| overlay.pointer("/spec/capacity")?.get(resource))
+            .map(quantity)
+            .max()
     }
 
     pub(super) fn host_ports(&mut self, place: &Place<'_>) {
-        let all: Vec<(String, Vec<Port>)> =
-            place.pods().map(|pod| (full_name(pod), ports(pod.pointer("/spec").unwrap_or(&Value::Null)))).collect();
+        let all: Vec<(String, Vec<Port>)> = place
+            .pods()
+            .map(|pod| {
+                (
+                    full_name(pod),
+                    ports(pod.pointer("/spec").unwrap_or(&Value::Null)),
+                )
+            })
+            .collect();
         for pod in &place.new_pods {
-            let (name, own) = (full_name(pod), ports(pod.pointer("/spec").unwrap_or(&Value::Null)));
-            let meets = |others: &[Port]| own.iter().any(|port| others.iter().any(|other| port.conflicts(other)));
+            let (name, own) = (
+                full_name(pod),
+                ports(pod.pointer("/spec").unwrap_or(&Value::Null)),
+            );
+            let meets = |others: &[Port]| {
+                own.iter()
+                    .any(|port| others.iter().any(|other| port.conflicts(other)))
+            };
             if let Some((other, _)) = all.iter().find(|(other, ports)| *other != name && meets(ports)) {
                 self.violated("host ports", format!("{name} and {other} on {}", place.name));
             }
@@ -153,7 +189,10 @@ impl Checker<'_> {
             }
             for option in &place.options {
                 if self.daemons(place, option).iter().any(|spec| meets(&ports(spec))) {
-                    self.violated("host ports", format!("{name} and a daemon on {} as {}", place.name, option.name));
+                    self.violated(
+                        "host ports",
+                        format!("{name} and a daemon on {} as {}", place.name, option.name),
+                    );
                     break;
                 }
             }
@@ -164,7 +203,9 @@ impl Checker<'_> {
 /// Whether a value of a label is among those that a spec selects.
 fn could_select(spec: &Value, key: &str, value: &str) -> bool {
     let one = Label::Values([value.to_owned()].into());
-    let selector = spec.pointer("/nodeSelector").and_then(|selector| selector.get(key));
+    let selector = spec
+        .pointer("/nodeSelector")
+        .and_then(|selector| selector.get(key));
     let terms = list(
         spec,
         "/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms",
@@ -172,8 +213,12 @@ fn could_select(spec: &Value, key: &str, value: &str) -> bool {
     selector.is_none_or(|wanted| wanted == value)
         && (terms.is_empty()
             || terms.iter().any(|term| {
-                let on_key = list(term, "/matchExpressions").iter().filter(|expression| text(expression, "/key") == key);
-                on_key.clone().all(|expression| labels::satisfies(expression, &one))
+                let on_key = list(term, "/matchExpressions")
+                    .iter()
+                    .filter(|expression| text(expression, "/key") == key);
+                on_key
+                    .clone()
+                    .all(|expression| labels::satisfies(expression, &one))
             }))
 }
 

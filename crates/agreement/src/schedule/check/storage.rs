@@ -11,9 +11,9 @@ use super::{Checker, full_name, list, namespace, text};
 
 impl<'a> Checker<'a> {
     fn object(&self, kind: &'static str, within: &str, name: &str) -> Option<&'a Value> {
-        self.scenario
-            .kind(kind)
-            .find(|object| text(object, "/metadata/name") == name && text(object, "/metadata/namespace") == within)
+        self.scenario.kind(kind).find(|object| {
+            text(object, "/metadata/name") == name && text(object, "/metadata/namespace") == within
+        })
     }
 
     /// The claims that a pod mounts.
@@ -37,14 +37,26 @@ impl<'a> Checker<'a> {
         let bound = text(claim, "/spec/volumeName");
         if bound.is_empty() {
             let class = self.object("StorageClass", "", text(claim, "/spec/storageClassName"));
-            return class.map_or_else(Vec::new, |class| zones(list(class, "/allowedTopologies"), "/matchLabelExpressions"));
+            return class.map_or_else(Vec::new, |class| {
+                zones(list(class, "/allowedTopologies"), "/matchLabelExpressions")
+            });
         }
-        let Some(volume) = self.object("PersistentVolume", "", bound) else { return Vec::new() };
+        let Some(volume) = self.object("PersistentVolume", "", bound) else {
+            return Vec::new();
+        };
         let terms = list(volume, "/spec/nodeAffinity/required/nodeSelectorTerms");
         // A local volume's host is gone with its node; the volume is made anew.
         let local = volume.pointer("/spec/local").is_some();
-        let pinned = |term: &Value| list(term, "/matchExpressions").iter().any(|one| text(one, "/key") == HOSTNAME);
-        if local && terms.iter().any(pinned) { Vec::new() } else { zones(terms, "/matchExpressions") }
+        let pinned = |term: &Value| {
+            list(term, "/matchExpressions")
+                .iter()
+                .any(|one| text(one, "/key") == HOSTNAME)
+        };
+        if local && terms.iter().any(pinned) {
+            Vec::new()
+        } else {
+            zones(terms, "/matchExpressions")
+        }
     }
 
     pub(super) fn volumes(&mut self, place: &Place<'_>) {
@@ -66,10 +78,14 @@ impl<'a> Checker<'a> {
 
     fn attachments(&mut self, place: &Place<'_>) {
         let node = place.options.first().map_or("", |option| option.name.as_str());
-        let Some(limits) = (!place.new).then(|| self.object("CSINode", "", node)).flatten() else { return };
+        let Some(limits) = (!place.new).then(|| self.object("CSINode", "", node)).flatten() else {
+            return;
+        };
         for limit in list(limits, "/spec/drivers") {
             let driver = text(limit, "/name");
-            let Some(most) = limit.pointer("/allocatable/count").and_then(Value::as_u64) else { continue };
+            let Some(most) = limit.pointer("/allocatable/count").and_then(Value::as_u64) else {
+                continue;
+            };
             let of = |pods: &mut dyn Iterator<Item = &Value>| -> BTreeSet<String> {
                 pods.flat_map(|pod| self.mounts(pod))
                     .filter(|claim| self.driver(claim) == driver)
@@ -79,7 +95,10 @@ impl<'a> Checker<'a> {
             let new = of(&mut place.new_pods.iter().copied());
             let all = of(&mut place.pods());
             if !new.is_empty() && all.len() as u64 > most {
-                self.violated("attach limits", format!("{node} attaches {} of {most} {driver}", all.len()));
+                self.violated(
+                    "attach limits",
+                    format!("{node} attaches {} of {most} {driver}", all.len()),
+                );
             }
         }
     }
@@ -90,7 +109,8 @@ impl<'a> Checker<'a> {
             let class = self.object("StorageClass", "", text(claim, "/spec/storageClassName"));
             return class.map_or("", |class| text(class, "/provisioner"));
         }
-        self.object("PersistentVolume", "", bound).map_or("", |volume| text(volume, "/spec/csi/driver"))
+        self.object("PersistentVolume", "", bound)
+            .map_or("", |volume| text(volume, "/spec/csi/driver"))
     }
 }
 
@@ -101,13 +121,16 @@ fn zones(terms: &[Value], expressions: &str) -> Vec<BTreeSet<String>> {
         .iter()
         .map(|term| {
             let allows = |zone: &String| {
-                list(term, expressions).iter().filter(|one| text(one, "/key") == ZONE).all(|one| {
-                    let mut one = one.clone();
-                    if one.get("operator").is_none() {
-                        one["operator"] = "In".into();
-                    }
-                    labels::satisfies(&one, &Label::Values(BTreeSet::from([zone.clone()])))
-                })
+                list(term, expressions)
+                    .iter()
+                    .filter(|one| text(one, "/key") == ZONE)
+                    .all(|one| {
+                        let mut one = one.clone();
+                        if one.get("operator").is_none() {
+                            one["operator"] = "In".into();
+                        }
+                        labels::satisfies(&one, &Label::Values(BTreeSet::from([zone.clone()])))
+                    })
             };
             all.iter().filter(|zone| allows(zone)).cloned().collect()
         })

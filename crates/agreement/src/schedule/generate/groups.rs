@@ -5,8 +5,12 @@ use serde_json::{Value, json};
 use super::super::Constraint;
 use super::Draft;
 
-const CPU: [&str; 12] = ["100m", "250m", "500m", "1", "1", "1500m", "2", "3", "4", "7", "750m", "0"];
-const MEMORY: [&str; 10] = ["64Mi", "128Mi", "512Mi", "1Gi", "1Gi", "2Gi", "3Gi", "8Gi", "14Gi", "900M"];
+const CPU: [&str; 12] = [
+    "100m", "250m", "500m", "1", "1", "1500m", "2", "3", "4", "7", "750m", "0",
+];
+const MEMORY: [&str; 10] = [
+    "64Mi", "128Mi", "512Mi", "1Gi", "1Gi", "2Gi", "3Gi", "8Gi", "14Gi", "900M",
+];
 
 impl Draft<'_> {
     pub(super) fn pods(&mut self) {
@@ -32,12 +36,20 @@ impl Draft<'_> {
         for replica in 0..replicas {
             let mut labels = labels.clone();
             // A rollout under way has two of them.
-            let hash = if halves && replica * 2 < replicas { "aaaa" } else { "bbbb" };
+            let hash = if halves && replica * 2 < replicas {
+                "aaaa"
+            } else {
+                "bbbb"
+            };
             labels["pod-template-hash"] = hash.into();
             let name = format!("g{group}-{replica}");
             let mut spec = spec.clone();
             self.volumes(&mut spec, &namespace, &name, group);
-            let created = if together { created.clone() } else { self.timestamp() };
+            let created = if together {
+                created.clone()
+            } else {
+                self.timestamp()
+            };
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {
@@ -64,14 +76,18 @@ impl Draft<'_> {
             requests.insert("memory".to_owned(), (*self.rng.pick(&MEMORY)).into());
         }
         if self.rng.chance(8) {
-            requests.insert("ephemeral-storage".to_owned(), (*self.rng.pick(&["1Gi", "10Gi", "25Gi"])).into());
+            requests.insert(
+                "ephemeral-storage".to_owned(),
+                (*self.rng.pick(&["1Gi", "10Gi", "25Gi"])).into(),
+            );
         }
         Value::Object(requests)
     }
 
     fn container(&mut self, name: &str) -> Value {
         let requests = self.requests();
-        let mut container = json!({"name": name, "image": "example.com/app", "resources": {"requests": requests}});
+        let mut container =
+            json!({"name": name, "image": "example.com/app", "resources": {"requests": requests}});
         if self.rng.chance(10) {
             // Where only limits are stated, they are the requests.
             container["resources"] = json!({"limits": container["resources"]["requests"]});

@@ -99,8 +99,8 @@ pub fn generate(
 /// Some constraints mean nothing without others.
 fn imply(constraints: &mut BTreeSet<Constraint>) {
     use Constraint::{
-        AttachLimits, ExistingNodes, IgnorePreferences, PreferredNodeAffinity, PreferredPodAffinity, SpreadOptions,
-        ZoneSpread,
+        AttachLimits, ExistingNodes, IgnorePreferences, PreferredNodeAffinity, PreferredPodAffinity,
+        SpreadOptions, ZoneSpread,
     };
     for (one, others) in [
         (
@@ -148,7 +148,11 @@ impl Draft<'_> {
     }
 
     fn timestamp(&mut self) -> String {
-        format!("2026-01-01T00:{:02}:{:02}Z", self.rng.below(10), self.rng.below(60))
+        format!(
+            "2026-01-01T00:{:02}:{:02}Z",
+            self.rng.below(10),
+            self.rng.below(60)
+        )
     }
 
     fn entry(&mut self) -> Entry {

@@ -141,14 +141,19 @@ impl Draft<'_> {
                 "containers": [{"name": "main", "image": "example.com/app", "resources": {"requests": self.bound_requests()}}],
             });
             let [_, anti] = self.pod_affinities(group);
-            if anti.get("requiredDuringSchedulingIgnoredDuringExecution").is_some() {
+            if anti
+                .get("requiredDuringSchedulingIgnoredDuringExecution")
+                .is_some()
+            {
                 spec["affinity"]["podAntiAffinity"] = anti;
             }
             if self.has(Constraint::HostPorts) && self.rng.chance(40) {
                 spec["containers"][0]["ports"] = json!([self.host_port()]);
             }
             self.volumes(&mut spec, &namespace, &name, group);
-            let phase = *self.rng.pick(&["Running", "Running", "Running", "Running", "Succeeded"]);
+            let phase = *self
+                .rng
+                .pick(&["Running", "Running", "Running", "Running", "Succeeded"]);
             let pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {

@@ -10,11 +10,13 @@ impl Draft<'_> {
     pub(super) fn overlays(&mut self) {
         if self.has(Constraint::PriceOverlays) {
             for number in 0..self.rng.between(1, 4) {
-                let mut spec = json!({"requirements": self.overlay_requirements(), "weight": self.rng.between(1, 4)});
+                let mut spec =
+                    json!({"requirements": self.overlay_requirements(), "weight": self.rng.between(1, 4)});
                 if self.rng.chance(30) {
                     spec["price"] = json!(self.rng.pick(&["0.00", "0.01", "0.5", "3"]));
                 } else {
-                    spec["priceAdjustment"] = json!(self.rng.pick(&["-50%", "+10%", "-0.05", "+1.5", "-100%", "-95%"]));
+                    spec["priceAdjustment"] =
+                        json!(self.rng.pick(&["-50%", "+10%", "-0.05", "+1.5", "-100%", "-95%"]));
                 }
                 self.overlay(&format!("price-{number}"), &spec);
             }
@@ -43,7 +45,9 @@ impl Draft<'_> {
     fn overlay_requirements(&mut self) -> Value {
         match self.rng.below(8) {
             0 => json!([]),
-            1 => json!([{"key": CAPACITY_TYPE, "operator": "In", "values": [self.rng.pick(&["spot", "on-demand"])]}]),
+            1 => {
+                json!([{"key": CAPACITY_TYPE, "operator": "In", "values": [self.rng.pick(&["spot", "on-demand"])]}])
+            }
             2 => json!([{"key": ZONE, "operator": "In", "values": [self.rng.pick(&ZONES)]}]),
             3 => json!([{"key": INSTANCE_CPU, "operator": self.rng.pick(&["Gt", "Lt"]), "values": ["7"]}]),
             4 => json!([{"key": NODE_POOL, "operator": "In", "values": [self.rng.pick(&self.pools)]}]),

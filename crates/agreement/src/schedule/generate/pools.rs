@@ -91,11 +91,17 @@ impl Draft<'_> {
                 let zones: Vec<_> = ZONES.iter().cycle().skip(from).take(count).collect();
                 json!({"key": ZONE, "operator": "In", "values": zones})
             }
-            1 => json!({"key": CAPACITY_TYPE, "operator": "In", "values": [self.rng.pick(&["spot", "on-demand"])]}),
+            1 => {
+                json!({"key": CAPACITY_TYPE, "operator": "In", "values": [self.rng.pick(&["spot", "on-demand"])]})
+            }
             2 => json!({"key": ARCH, "operator": self.rng.pick(&["In", "NotIn"]), "values": ["arm64"]}),
-            3 => json!({"key": INSTANCE_CPU, "operator": self.rng.pick(&["Gt", "Lt"]), "values": [self.rng.pick(&["1", "3", "9", "33"])]}),
+            3 => {
+                json!({"key": INSTANCE_CPU, "operator": self.rng.pick(&["Gt", "Lt"]), "values": [self.rng.pick(&["1", "3", "9", "33"])]})
+            }
             4 => json!({"key": FAMILY, "operator": "NotIn", "values": [self.entry().family()]}),
-            5 => json!({"key": TEAM, "operator": "In", "values": self.rng.pick(&[&["a", "b"][..], &["c"], &["a", "b", "c"]])}),
+            5 => {
+                json!({"key": TEAM, "operator": "In", "values": self.rng.pick(&[&["a", "b"][..], &["c"], &["a", "b", "c"]])})
+            }
             6 => json!({"key": TEAM, "operator": "Exists"}),
             _ => json!({"key": SIZE, "operator": "In", "values": ["large", "xlarge", "2xlarge"]}),
         }
@@ -120,10 +126,16 @@ impl Draft<'_> {
     fn limits(&mut self) -> Value {
         let mut limits = serde_json::Map::new();
         if self.rng.chance(70) {
-            limits.insert("cpu".to_owned(), (*self.rng.pick(&["2", "8", "20", "64", "200", "1000"])).into());
+            limits.insert(
+                "cpu".to_owned(),
+                (*self.rng.pick(&["2", "8", "20", "64", "200", "1000"])).into(),
+            );
         }
         if self.rng.chance(40) {
-            limits.insert("memory".to_owned(), (*self.rng.pick(&["8Gi", "40Gi", "200Gi", "2Ti"])).into());
+            limits.insert(
+                "memory".to_owned(),
+                (*self.rng.pick(&["8Gi", "40Gi", "200Gi", "2Ti"])).into(),
+            );
         }
         if self.rng.chance(25) {
             limits.insert("nodes".to_owned(), (*self.rng.pick(&["0", "1", "3"])).into());

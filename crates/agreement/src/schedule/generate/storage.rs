@@ -23,7 +23,11 @@ impl Draft<'_> {
         for (name, mode, topologies) in [
             ("wait", "WaitForFirstConsumer", json!([])),
             ("zonal", "WaitForFirstConsumer", json!([zones(&[first, second])])),
-            ("either", "WaitForFirstConsumer", json!([zones(&[first]), zones(&[second])])),
+            (
+                "either",
+                "WaitForFirstConsumer",
+                json!([zones(&[first]), zones(&[second])]),
+            ),
             ("now", "Immediate", json!([])),
         ] {
             self.objects.push(json!({
@@ -109,15 +113,18 @@ impl Draft<'_> {
     }
 
     fn volume(&mut self, name: &str) {
-        let zone = |zone: &str| json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
-        let mut spec = json!({"csi": {"driver": DRIVER, "volumeHandle": name}, "accessModes": ["ReadWriteOnce"]});
+        let zone =
+            |zone: &str| json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
+        let mut spec =
+            json!({"csi": {"driver": DRIVER, "volumeHandle": name}, "accessModes": ["ReadWriteOnce"]});
         let mut terms = vec![zone(*self.rng.pick(&ZONES))];
         if self.rng.chance(25) {
             terms.push(zone(*self.rng.pick(&ZONES)));
         }
         if self.rng.chance(10) {
             spec = json!({"local": {"path": "/data"}, "accessModes": ["ReadWriteOnce"]});
-            terms = vec![json!({"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["gone"]}]})];
+            terms =
+                vec![json!({"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": ["gone"]}]})];
         }
         if self.rng.chance(90) {
             spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": terms}});

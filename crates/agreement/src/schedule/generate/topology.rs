@@ -72,7 +72,10 @@ impl Draft<'_> {
             match self.rng.below(4) {
                 0 => term["namespaces"] = json!(["default", "other"]),
                 1 => term["namespaceSelector"] = json!({}),
-                2 => term["namespaceSelector"] = json!({"matchLabels": {"team": *self.rng.pick(&["a", "b", "c"])}}),
+                2 => {
+                    term["namespaceSelector"] =
+                        json!({"matchLabels": {"team": *self.rng.pick(&["a", "b", "c"])}})
+                }
                 _ => {}
             }
         }
@@ -97,7 +100,8 @@ impl Draft<'_> {
                 affinity["requiredDuringSchedulingIgnoredDuringExecution"] = json!(terms);
             }
             if self.has(Constraint::PreferredPodAffinity) && self.rng.chance(50) {
-                affinity["preferredDuringSchedulingIgnoredDuringExecution"] = json!(self.weighted_terms(group, anti));
+                affinity["preferredDuringSchedulingIgnoredDuringExecution"] =
+                    json!(self.weighted_terms(group, anti));
             }
         }
         both
