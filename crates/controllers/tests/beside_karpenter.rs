@@ -1,6 +1,12 @@
 //! Companion mode beside a real Karpenter: the same manifests get the same verdicts, and a difference is noticed.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail the test, and read better so"
+)]
 
 mod support;
 

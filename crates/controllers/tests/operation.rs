@@ -1,6 +1,12 @@
 //! What an operator relies on: metrics, probes, events, dry runs, single passes, and messages that say what is wrong.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail the test, and read better so"
+)]
 
 mod support;
 

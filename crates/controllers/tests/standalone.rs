@@ -1,6 +1,12 @@
 //! Standalone mode on a real API server: conditions arrive soon, are right, and survive what happens to a cluster.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail the test")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail the test, and read better so"
+)]
 
 mod support;
 

@@ -4,7 +4,9 @@
     dead_code,
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a helper of tests fails the test"
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail the test, and read better so"
 )]
 
 use std::collections::BTreeMap;
