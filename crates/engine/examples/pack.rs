@@ -94,11 +94,14 @@ fn main() {
     let node_pool = serde_json::from_value(json!({
         "metadata": { "name": "default" },
         "spec": { "template": { "spec": { "requirements": [],
-            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" } } },
-            "limits": { "cpu": "10000000", "memory": "10000000Gi" } },
+            "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" } } } },
     }))
     .unwrap();
-    let objects = Objects { pods, node_pools: vec![node_pool], ..Objects::default() };
+    let objects = Objects {
+        pods,
+        node_pools: vec![node_pool],
+        ..Objects::default()
+    };
     for _ in 0..times {
         let start = Instant::now();
         let problem = Problem::from_objects(&objects, &catalogue);

@@ -16,6 +16,7 @@ mod constraints;
 mod daemons;
 mod fingerprint;
 mod go_sort;
+mod grouping;
 mod hash;
 mod host_ports;
 mod ids;

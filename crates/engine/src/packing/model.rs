@@ -9,9 +9,10 @@ use super::amounts::{Amount, Dimensions};
 use super::cluster::{ClusterNode, Labels, cluster_nodes, is_terminal, node_labels, node_name, node_taints};
 use super::constraints::Constraints;
 use super::daemons::{self, Daemon};
+use super::grouping::{self, Grouped, SizeBook};
 use super::ids::{NodeId, PoolId, SizeId, Table};
 use super::nodes::{NodeSlot, Rows, remaining, taken};
-use super::pods::{self, Grouped, PodEntry, SizeBook};
+use super::pods::{self, PodEntry};
 use super::pools::{self, Limits, Pool};
 use super::shapes::{Shape, Shapes, Size, Tables, project};
 use super::states::States;
@@ -20,6 +21,7 @@ use super::topology::{ClusterView, PodCount, PoolDomains, Topology, ViewedNode};
 use super::types::{Sizes, Types};
 use super::volumes::Storage;
 use super::{Objects, Options, PreferencePolicy, Problem, Unschedulable};
+use crate::bitset::BitSet;
 use crate::labels::NODE_POOL;
 use crate::requirements::{Requirement, Requirements};
 
@@ -65,7 +67,7 @@ impl<'a> Model<'a> {
             sources,
             refused,
             relevant,
-        } = pods::group(
+        } = grouping::group(
             objects,
             &positions,
             apart.iter().copied(),
@@ -88,7 +90,7 @@ impl<'a> Model<'a> {
                 ..Size::default()
             })
             .collect();
-        let queue = pods::sort(entries, objects, &book.lists);
+        let queue = grouping::sort(entries, objects, &book.lists);
 
         let view = cluster_view(objects, &cluster, &positions, &relevant, &mut states, &mut taints);
         let mut topology = Topology::new(view);
@@ -288,14 +290,21 @@ impl<'a> Model<'a> {
     }
 }
 
+/// The positions as a set.
+fn marked(objects: &Objects, positions: &[usize]) -> BitSet {
+    let mut set = BitSet::empty(objects.pods.len());
+    positions.iter().for_each(|position| set.insert(*position));
+    set
+}
+
 /// The pods on nodes whose required anti-affinity binds others.
 fn pods_apart<'a>(objects: &'a Objects, positions: &[usize]) -> Vec<&'a Pod> {
-    let excluded: BTreeSet<usize> = positions.iter().copied().collect();
+    let excluded = marked(objects, positions);
     let on_nodes = objects
         .pods
         .iter()
         .enumerate()
-        .filter(|(at, _)| !excluded.contains(at))
+        .filter(|(at, _)| !excluded.contains(*at))
         .map(|(_, pod)| pod);
     on_nodes
         .filter(|pod| node_name(pod).is_some() && !is_terminal(pod) && keeps_apart(pod))
@@ -376,13 +385,13 @@ fn pod_counts(
     relevant: &BTreeSet<&str>,
     number: &HashMap<&str, usize>,
 ) -> Vec<PodCount> {
-    let excluded: BTreeSet<usize> = positions.iter().copied().collect();
+    let excluded = marked(objects, positions);
     let mut counts: BTreeMap<(&str, Labels), BTreeMap<usize, i32>> = BTreeMap::new();
     for (at, pod) in objects.pods.iter().enumerate() {
         let Some(node) = node_name(pod).and_then(|name| number.get(name)) else {
             continue;
         };
-        if is_terminal(pod) || pod.metadata.deletion_timestamp.is_some() || excluded.contains(&at) {
+        if is_terminal(pod) || pod.metadata.deletion_timestamp.is_some() || excluded.contains(at) {
             continue;
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");

@@ -1,28 +1,17 @@
-//! Which pods are to be placed, in which order, and which are refused before anything is tried.
-
-use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+//! Which pods are to be placed, and which are refused before anything is tried.
 
 use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use veneer_api::labels::karpenter;
 
 use super::cluster::{ClusterNode, is_daemon, is_owned_by, is_terminal, node_name};
 use super::constraints::Constraints;
-use super::fingerprint::{demands_hash, needs_devices, same_demands, same_size, size_hash};
-use super::hash::FastMap;
-use super::host_ports::{HostPort, host_ports};
-use super::ids::{Id, ShapeId, SizeId, StateId, Table};
-use super::pod_requests::pod_requests;
-use super::shapes::{Source, project, relevant_labels};
-use super::states::States;
-use super::volumes::{Attached, Storage};
-use super::{Objects, PreferencePolicy, Reason, Unschedulable};
+use super::fingerprint::needs_devices;
+use super::ids::{ShapeId, SizeId};
+use super::volumes::Attached;
+use super::{Objects, PreferencePolicy};
 use crate::labels::{self, LabelRules};
-use crate::quantity::Quantity;
 use crate::requirements::Operator;
-use crate::resources::{CPU, MEMORY, ResourceList};
+use crate::vocabulary::Vocabulary;
 
 /// A pod to be placed.
 #[derive(Clone, Debug)]
@@ -86,7 +75,7 @@ fn is_reschedulable(pod: &Pod) -> bool {
 }
 
 /// What in the pod's demands makes it impossible to schedule whatever there is.
-fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
+pub(super) fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     if needs_devices(spec) {
         return Some("needs dynamic resource allocation (resourceClaims), which is not supported".to_owned());
@@ -117,7 +106,7 @@ fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
 }
 
 fn avoids_node_pools(pod: &Pod) -> bool {
-    let mut vocabulary = crate::vocabulary::Vocabulary::new();
+    let mut vocabulary = Vocabulary::new();
     let constraints = Constraints::of(pod, PreferencePolicy::Respect);
     let requirements = constraints.requirements(&mut vocabulary);
     let key = vocabulary.get(labels::NODE_POOL);
@@ -165,218 +154,5 @@ fn label_fault(key: &str, operator: Operator, values: &[String], rules: &LabelRu
             Some(format!("{operator} needs exactly one integer of 0 or more"))
         }
         _ => None,
-    }
-}
-
-/// The sizes of pods, each kept once.
-#[derive(Default)]
-pub(super) struct SizeBook<'a> {
-    by_hash: FastMap<u64, Vec<(&'a Pod, SizeId)>>,
-    pub(super) lists: Table<SizeId, ResourceList>,
-    faults: FastMap<SizeId, String>,
-}
-
-impl<'a> SizeBook<'a> {
-    pub(super) fn size(&mut self, pod: &'a Pod) -> SizeId {
-        let bucket = self.by_hash.entry(size_hash(pod)).or_default();
-        if let Some((_, known)) = bucket.iter().find(|(other, _)| same_size(other, pod)) {
-            return *known;
-        }
-        let (list, fault) = match pod_requests(pod) {
-            Ok(list) => (list, None),
-            Err(unreadable) => (ResourceList::new(), Some(unreadable.to_string())),
-        };
-        let id = self.lists.push(list);
-        bucket.push((pod, id));
-        if let Some(fault) = fault {
-            self.faults.insert(id, fault);
-        }
-        id
-    }
-
-    /// The pod's size, or why it cannot be read.
-    fn readable_size(&mut self, pod: &'a Pod) -> Result<SizeId, String> {
-        let id = self.size(pod);
-        self.faults.get(&id).map_or(Ok(id), |fault| Err(fault.clone()))
-    }
-}
-
-/// The demands of pods, each kept once.
-#[derive(Default)]
-struct DemandBook<'a> {
-    by_hash: FastMap<u64, Vec<(&'a Pod, usize)>>,
-    /// A pod of each kind, and what makes it impossible to schedule.
-    demands: Vec<(&'a Pod, Option<String>)>,
-}
-
-impl<'a> DemandBook<'a> {
-    /// The number of the pod's demands; `fault` is only asked about new ones.
-    fn number(&mut self, pod: &'a Pod, fault: impl FnOnce() -> Option<String>) -> usize {
-        let bucket = self.by_hash.entry(demands_hash(pod)).or_default();
-        if let Some((_, known)) = bucket.iter().find(|(other, _)| same_demands(other, pod)) {
-            return *known;
-        }
-        let number = self.demands.len();
-        self.demands.push((pod, fault()));
-        bucket.push((pod, number));
-        number
-    }
-}
-
-/// The pods to be placed, grouped; shapes are still to be compiled.
-pub(super) struct Grouped<'a> {
-    pub(super) entries: Vec<PodEntry>,
-    pub(super) sources: Table<ShapeId, Source>,
-    pub(super) refused: Vec<Unschedulable>,
-    /// The labels that rules look at; pods that differ in others only are alike.
-    pub(super) relevant: BTreeSet<&'a str>,
-}
-
-/// What tells shapes apart: the demands, the namespace, the labels that matter and what the volumes demand.
-type ShapeKey = (usize, Arc<str>, BTreeMap<String, String>, Vec<StateId>);
-
-/// Groups the pods at `positions`, in their order. `on_nodes` are the pods whose anti-affinity counts too.
-pub(super) fn group<'a>(
-    objects: &'a Objects,
-    positions: &[usize],
-    on_nodes: impl Iterator<Item = &'a Pod>,
-    policy: PreferencePolicy,
-    sizes: &mut SizeBook<'a>,
-    (storage, rules, states): (&Storage<'_>, &LabelRules, &mut States),
-) -> Grouped<'a> {
-    let mut book = DemandBook::default();
-    let pods: Vec<(usize, &Pod, usize)> = positions
-        .iter()
-        .filter_map(|&position| {
-            let pod = objects.pods.get(position)?;
-            Some((position, pod, book.number(pod, || fault(pod, rules))))
-        })
-        .collect();
-    let relevant = relevant_labels(book.demands.iter().map(|(pod, _)| *pod).chain(on_nodes));
-    let compiled: Vec<(Arc<Constraints>, Arc<[HostPort]>)> = book
-        .demands
-        .iter()
-        .map(|(pod, _)| (Arc::new(Constraints::of(pod, policy)), host_ports(pod).into()))
-        .collect();
-    let mut grouped = Grouped {
-        entries: Vec::with_capacity(pods.len()),
-        sources: Table::default(),
-        refused: Vec::new(),
-        relevant,
-    };
-    let mut shape_of: FastMap<ShapeKey, ShapeId> = FastMap::default();
-    let mut namespaces: FastMap<&str, Arc<str>> = FastMap::default();
-    for (position, pod, number) in pods {
-        let mounts = Storage::mounts_claims(pod);
-        let by_demands = book.demands.get(number).and_then(|(_, fault)| fault.clone());
-        let by_volumes = || if mounts { storage.fault(pod) } else { None };
-        let size = match by_demands
-            .or_else(by_volumes)
-            .map_or_else(|| sizes.readable_size(pod), Err)
-        {
-            Ok(size) => size,
-            Err(message) => {
-                let reasons = vec![Reason {
-                    node_pool: None,
-                    message,
-                }];
-                grouped.refused.push(Unschedulable {
-                    pod: position,
-                    reasons,
-                });
-                continue;
-            }
-        };
-        let volumes: Vec<StateId> = if mounts {
-            let alternatives = storage.requirements(pod, &mut states.vocabulary);
-            alternatives
-                .into_iter()
-                .map(|requirements| states.intern(requirements))
-                .collect()
-        } else {
-            Vec::new()
-        };
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-        let namespace = namespaces
-            .entry(namespace)
-            .or_insert_with(|| Arc::from(namespace));
-        let key: ShapeKey = (
-            number,
-            Arc::clone(namespace),
-            project(pod, &grouped.relevant),
-            volumes,
-        );
-        let shape = match (shape_of.get(&key), compiled.get(number)) {
-            (Some(known), _) => *known,
-            (None, None) => continue,
-            (None, Some((constraints, ports))) => {
-                let id = grouped.sources.push(Source {
-                    constraints: Arc::clone(constraints),
-                    namespace: Arc::clone(&key.1),
-                    labels: Arc::new(key.2.clone()),
-                    ports: Arc::clone(ports),
-                    volumes: key.3.clone().into(),
-                });
-                shape_of.insert(key, id);
-                id
-            }
-        };
-        let attached = if mounts { storage.attached(pod) } else { Vec::new() };
-        grouped.entries.push(PodEntry {
-            position,
-            shape,
-            size,
-            attached,
-        });
-    }
-    grouped
-}
-
-/// Sorts pods as the queue does: by cpu, then memory, largest first, then by age, then by uid.
-pub(super) fn sort(
-    entries: Vec<PodEntry>,
-    objects: &Objects,
-    lists: &Table<SizeId, ResourceList>,
-) -> Vec<PodEntry> {
-    let mut by_size: Vec<(SizeId, Quantity, Quantity)> = lists
-        .ids()
-        .map(|size| {
-            let request = |resource| lists[size].get(resource).cloned().unwrap_or_default();
-            (size, request(CPU), request(MEMORY))
-        })
-        .collect();
-    by_size.sort_by(|a, b| (&b.1, &b.2).cmp(&(&a.1, &a.2)));
-    let mut ranks = vec![0_usize; by_size.len()];
-    for (rank, alike) in by_size.chunk_by(|a, b| (&a.1, &a.2) == (&b.1, &b.2)).enumerate() {
-        for (size, ..) in alike {
-            if let Some(slot) = ranks.get_mut(size.index()) {
-                *slot = rank;
-            }
-        }
-    }
-    let mut keyed: Vec<_> = entries
-        .into_iter()
-        .map(|entry| {
-            let metadata = objects.pods.get(entry.position).map(|pod| &pod.metadata);
-            let rank = ranks.get(entry.size.index()).copied().unwrap_or(0);
-            let created = metadata.and_then(|metadata| metadata.creation_timestamp.as_ref());
-            (rank, created, metadata.map(identity).unwrap_or_default(), entry)
-        })
-        .collect();
-    keyed.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
-    keyed.into_iter().map(|(.., entry)| entry).collect()
-}
-
-/// The uid, or what stands for it in a file that has none.
-fn identity(metadata: &ObjectMeta) -> Cow<'_, str> {
-    match metadata.uid.as_deref() {
-        Some(uid) if !uid.is_empty() => Cow::Borrowed(uid),
-        _ => {
-            let namespace = metadata.namespace.as_deref().unwrap_or("default");
-            Cow::Owned(format!(
-                "{namespace}/{}",
-                metadata.name.as_deref().unwrap_or_default()
-            ))
-        }
     }
 }

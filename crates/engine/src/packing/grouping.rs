@@ -1,0 +1,259 @@
+//! Pods put into groups: which are alike, and in which order they are placed.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::hash::Hasher;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::constraints::Constraints;
+use super::fingerprint::{demands_hash, same_demands, same_size, size_hash};
+use super::hash::{FastHasher, FastMap};
+use super::host_ports::{HostPort, host_ports};
+use super::ids::{Id, ShapeId, SizeId, StateId, Table};
+use super::pod_requests::pod_requests;
+use super::pods::{PodEntry, fault};
+use super::shapes::{Source, project, relevant_labels};
+use super::states::States;
+use super::volumes::Storage;
+use super::{Objects, PreferencePolicy, Reason, Unschedulable};
+use crate::labels::LabelRules;
+use crate::quantity::Quantity;
+use crate::resources::{CPU, MEMORY, ResourceList};
+
+/// One pod of each kind that was met, by hash.
+#[derive(Default)]
+struct Book<'a> {
+    by_hash: FastMap<u64, Vec<(&'a Pod, usize)>>,
+    kinds: Vec<&'a Pod>,
+}
+
+impl<'a> Book<'a> {
+    /// The number of the pod's kind; pods with the same hash are told apart by `same`.
+    fn number(&mut self, pod: &'a Pod, hash: u64, same: impl Fn(&Pod, &Pod) -> bool) -> usize {
+        let alike = self.by_hash.entry(hash).or_default();
+        if let Some((_, known)) = alike.iter().find(|(other, _)| same(other, pod)) {
+            return *known;
+        }
+        alike.push((pod, self.kinds.len()));
+        self.kinds.push(pod);
+        self.kinds.len() - 1
+    }
+}
+
+/// The sizes of pods, each kept once.
+#[derive(Default)]
+pub(super) struct SizeBook<'a> {
+    book: Book<'a>,
+    pub(super) lists: Table<SizeId, ResourceList>,
+    faults: FastMap<SizeId, String>,
+}
+
+impl<'a> SizeBook<'a> {
+    pub(super) fn size(&mut self, pod: &'a Pod) -> SizeId {
+        let id = SizeId::new(self.book.number(pod, size_hash(pod), same_size));
+        if id.index() == self.lists.len() {
+            let list = pod_requests(pod).unwrap_or_else(|unreadable| {
+                self.faults.insert(id, unreadable.to_string());
+                ResourceList::new()
+            });
+            self.lists.push(list);
+        }
+        id
+    }
+
+    /// The pod's size, or why it cannot be read.
+    fn readable_size(&mut self, pod: &'a Pod) -> Result<SizeId, String> {
+        let id = self.size(pod);
+        self.faults.get(&id).map_or(Ok(id), |fault| Err(fault.clone()))
+    }
+}
+
+fn namespace(pod: &Pod) -> &str {
+    pod.metadata.namespace.as_deref().unwrap_or("default")
+}
+
+fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+}
+
+/// A hash of the namespace and the labels that matter.
+fn label_hash(pod: &Pod, relevant: &BTreeSet<&str>) -> u64 {
+    let mut hasher = FastHasher::default();
+    hasher.text(namespace(pod));
+    relevant.iter().for_each(|key| hasher.maybe(label(pod, key)));
+    hasher.finish()
+}
+
+fn same_labels(a: &Pod, b: &Pod, relevant: &BTreeSet<&str>) -> bool {
+    namespace(a) == namespace(b) && relevant.iter().all(|key| label(a, key) == label(b, key))
+}
+
+/// The pods to be placed, grouped; shapes are still to be compiled.
+pub(super) struct Grouped<'a> {
+    pub(super) entries: Vec<PodEntry>,
+    pub(super) sources: Table<ShapeId, Source>,
+    pub(super) refused: Vec<Unschedulable>,
+    /// The labels that rules look at; pods that differ in others only are alike.
+    pub(super) relevant: BTreeSet<&'a str>,
+}
+
+/// What the pods of one list of demands have in common.
+struct Demands {
+    /// Why none of them can be scheduled, if so.
+    fault: Option<String>,
+    constraints: Arc<Constraints>,
+    ports: Arc<[HostPort]>,
+}
+
+/// Groups the pods at `positions`, in their order. `on_nodes` are the pods whose anti-affinity counts too.
+pub(super) fn group<'a>(
+    objects: &'a Objects,
+    positions: &[usize],
+    on_nodes: impl Iterator<Item = &'a Pod>,
+    policy: PreferencePolicy,
+    sizes: &mut SizeBook<'a>,
+    (storage, rules, states): (&Storage<'_>, &LabelRules, &mut States),
+) -> Grouped<'a> {
+    let mut book = Book::default();
+    let pods: Vec<(usize, &Pod, usize)> = positions
+        .iter()
+        .filter_map(|&position| {
+            let pod = objects.pods.get(position)?;
+            Some((position, pod, book.number(pod, demands_hash(pod), same_demands)))
+        })
+        .collect();
+    let relevant = relevant_labels(book.kinds.iter().copied().chain(on_nodes));
+    let demands: Vec<Demands> = book
+        .kinds
+        .iter()
+        .map(|pod| Demands {
+            fault: fault(pod, rules),
+            constraints: Arc::new(Constraints::of(pod, policy)),
+            ports: host_ports(pod).into(),
+        })
+        .collect();
+    let mut label_book = Book::default();
+    let mut labels = Vec::new();
+    // What tells shapes apart: the demands, the namespace and labels, and what the volumes demand.
+    let mut shape_of: FastMap<(usize, usize, Vec<StateId>), ShapeId> = FastMap::default();
+    let mut grouped = Grouped {
+        entries: Vec::with_capacity(pods.len()),
+        sources: Table::default(),
+        refused: Vec::new(),
+        relevant,
+    };
+    for (position, pod, number) in pods {
+        let Some(of_pod) = demands.get(number) else {
+            continue;
+        };
+        let mounts = Storage::mounts_claims(pod);
+        let by_volumes = || if mounts { storage.fault(pod) } else { None };
+        let fault = of_pod.fault.clone().or_else(by_volumes);
+        let size = match fault.map_or_else(|| sizes.readable_size(pod), Err) {
+            Ok(size) => size,
+            Err(message) => {
+                let reasons = vec![Reason {
+                    node_pool: None,
+                    message,
+                }];
+                grouped.refused.push(Unschedulable {
+                    pod: position,
+                    reasons,
+                });
+                continue;
+            }
+        };
+        let mut volumes: Vec<StateId> = Vec::new();
+        let mut attached = Vec::new();
+        if mounts {
+            let alternatives = storage.requirements(pod, &mut states.vocabulary);
+            volumes.extend(
+                alternatives
+                    .into_iter()
+                    .map(|requirements| states.intern(requirements)),
+            );
+            attached = storage.attached(pod);
+        }
+        let hash = label_hash(pod, &grouped.relevant);
+        let label_number = label_book.number(pod, hash, |a, b| same_labels(a, b, &grouped.relevant));
+        if label_number == labels.len() {
+            labels.push((
+                Arc::<str>::from(namespace(pod)),
+                Arc::new(project(pod, &grouped.relevant)),
+            ));
+        }
+        let Some((namespace, labels)) = labels.get(label_number) else {
+            continue;
+        };
+        let shape = *shape_of
+            .entry((number, label_number, volumes))
+            .or_insert_with_key(|(.., volumes)| {
+                grouped.sources.push(Source {
+                    constraints: Arc::clone(&of_pod.constraints),
+                    namespace: Arc::clone(namespace),
+                    labels: Arc::clone(labels),
+                    ports: Arc::clone(&of_pod.ports),
+                    volumes: volumes.as_slice().into(),
+                })
+            });
+        grouped.entries.push(PodEntry {
+            position,
+            shape,
+            size,
+            attached,
+        });
+    }
+    grouped
+}
+
+/// Sorts pods as the queue does: by cpu, then memory, largest first, then by age, then by uid.
+pub(super) fn sort(
+    entries: Vec<PodEntry>,
+    objects: &Objects,
+    lists: &Table<SizeId, ResourceList>,
+) -> Vec<PodEntry> {
+    let mut by_size: Vec<(SizeId, Quantity, Quantity)> = lists
+        .ids()
+        .map(|size| {
+            let request = |resource| lists[size].get(resource).cloned().unwrap_or_default();
+            (size, request(CPU), request(MEMORY))
+        })
+        .collect();
+    by_size.sort_by(|a, b| (&b.1, &b.2).cmp(&(&a.1, &a.2)));
+    let mut ranks = vec![0_usize; by_size.len()];
+    for (rank, alike) in by_size.chunk_by(|a, b| (&a.1, &a.2) == (&b.1, &b.2)).enumerate() {
+        for (size, ..) in alike {
+            if let Some(slot) = ranks.get_mut(size.index()) {
+                *slot = rank;
+            }
+        }
+    }
+    let mut keyed: Vec<_> = entries
+        .into_iter()
+        .map(|entry| {
+            let metadata = objects.pods.get(entry.position).map(|pod| &pod.metadata);
+            let rank = ranks.get(entry.size.index()).copied().unwrap_or(0);
+            let created = metadata.and_then(|metadata| metadata.creation_timestamp.as_ref());
+            (rank, created, metadata.map(identity).unwrap_or_default(), entry)
+        })
+        .collect();
+    keyed.sort_by(|a, b| (a.0, a.1, &a.2).cmp(&(b.0, b.1, &b.2)));
+    keyed.into_iter().map(|(.., entry)| entry).collect()
+}
+
+/// The uid, or what stands for it in a file that has none.
+fn identity(metadata: &ObjectMeta) -> Cow<'_, str> {
+    match metadata.uid.as_deref() {
+        Some(uid) if !uid.is_empty() => Cow::Borrowed(uid),
+        _ => {
+            let namespace = metadata.namespace.as_deref().unwrap_or("default");
+            Cow::Owned(format!(
+                "{namespace}/{}",
+                metadata.name.as_deref().unwrap_or_default()
+            ))
+        }
+    }
+}
