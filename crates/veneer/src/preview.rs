@@ -42,6 +42,8 @@ pub(crate) struct Preview<'a> {
     /// For each pool, the offerings that it can launch.
     pub(crate) launchable: Vec<BitSet>,
     pub(crate) effects: Vec<Effect>,
+    /// What was found while the objects were read.
+    pub(crate) read: &'a [Finding],
 }
 
 impl<'a> Preview<'a> {
@@ -69,6 +71,7 @@ impl<'a> Preview<'a> {
             overlays: &objects.node_overlays,
             launchable,
             effects,
+            read: &objects.findings,
         }
     }
 

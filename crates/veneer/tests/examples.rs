@@ -337,6 +337,7 @@ fn the_drafts_discount_takes_a_tenth_off_everything() {
         said.err
             .contains("the earlier draft's pricePercent: 90 is now priceAdjustment: \"-10%\"")
     );
+    assert!(warnings(&said.json(), "default-discount").contains(&"draft-field".to_owned()));
 }
 
 #[test]

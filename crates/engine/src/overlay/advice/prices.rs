@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use super::matching::counted;
 use super::{Advice, Place, Rule, View};
 use crate::labels::{ON_DEMAND, SPOT};
-use crate::overlay::Overlay;
+use crate::overlay::{Overlay, PriceChange};
 use crate::resources::CPU;
 
 pub(super) fn advice(view: &View<'_>, reorders: bool, at: usize, overlay: &Overlay) -> Vec<Advice> {
@@ -16,7 +16,7 @@ pub(super) fn advice(view: &View<'_>, reorders: bool, at: usize, overlay: &Overl
     };
     let all = [
         on_demand_below_spot(view, at, won, price_field),
-        same_price(view, won, price_field),
+        same_price(view, overlay, won, price_field),
         (!won.is_empty() && !reorders).then(|| same_order(won, price_field)),
         shared_name(view, at, won),
     ];
@@ -96,7 +96,7 @@ fn on_demand_below_spot(view: &View<'_>, at: usize, won: &[Place<'_>], field: &s
 }
 
 /// Where one price stands for types of different size.
-fn same_price(view: &View<'_>, won: &[Place<'_>], field: &str) -> Option<Advice> {
+fn same_price(view: &View<'_>, overlay: &Overlay, won: &[Place<'_>], field: &str) -> Option<Advice> {
     let cpu = |place: &Place<'_>| {
         place
             .it
@@ -104,10 +104,14 @@ fn same_price(view: &View<'_>, won: &[Place<'_>], field: &str) -> Option<Advice>
             .get(CPU)
             .map_or(0, crate::quantity::Quantity::milli_value)
     };
-    let mut by_price: BTreeMap<(usize, u64), (Place<'_>, Place<'_>)> = BTreeMap::new();
-    for place in won.iter().filter(|place| place.of.price > 0.0) {
-        let key = (place.pool, view.price(place).to_bits());
-        let (least, most) = by_price.entry(key).or_insert((*place, *place));
+    // A price in place of others, or one that ends at zero: an adjusted price may coincide with another by accident.
+    let replaces = overlay.price.as_ref().is_some_and(PriceChange::is_replacement);
+    let flat = won
+        .iter()
+        .filter(|place| replaces || (view.price(place) == 0.0 && place.of.price > 0.0));
+    let mut by_pool: BTreeMap<usize, (Place<'_>, Place<'_>)> = BTreeMap::new();
+    for place in flat {
+        let (least, most) = by_pool.entry(place.pool).or_insert((*place, *place));
         if cpu(place) < cpu(least) {
             *least = *place;
         }
@@ -115,12 +119,9 @@ fn same_price(view: &View<'_>, won: &[Place<'_>], field: &str) -> Option<Advice>
             *most = *place;
         }
     }
-    // List prices may coincide too; only a price that the overlay made equal counts.
-    let made =
-        |(least, most): &&(Place<'_>, Place<'_>)| cpu(least) < cpu(most) && least.of.price != most.of.price;
-    let (least, most) = by_price
+    let (least, most) = by_pool
         .values()
-        .filter(made)
+        .filter(|(least, most)| cpu(least) < cpu(most))
         .max_by_key(|(least, most)| cpu(most) - cpu(least))?;
     Some(Advice {
         rule: Rule::SamePrice,

@@ -350,6 +350,9 @@ fn one_price_for_several_sizes_is_told_and_for_one_size_not() {
     assert!(same.message.contains("both cost $0.0000"));
     let one = json!({ "requirements": requires(TYPE, "In", &["m5.large", "c5.large"]), "price": "0.05" });
     assert!(!rules(&[("one", one)]).contains(&"same-price"));
+    // c5.large on demand and m5.xlarge as spot cost the same by accident.
+    let all = json!({ "priceAdjustment": "+0.10" });
+    assert!(!rules(&[("all", all)]).contains(&"same-price"));
 }
 
 #[test]

@@ -63,7 +63,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
             "name,weight,ready,reason,message,conflictsWith,matchedInstanceTypes,matchedOfferings,changedOfferings,lostOfferings,warnings"
         )?;
         for overlay in &report.overlays {
-            let warnings: Vec<&str> = overlay.warnings.iter().map(|warning| warning.rule).collect();
+            let warnings = overlay.rules();
             line(
                 out,
                 &[

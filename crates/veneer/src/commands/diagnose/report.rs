@@ -45,6 +45,19 @@ pub(super) struct OverlayReport {
     pub(super) warnings: Vec<Warning>,
 }
 
+impl OverlayReport {
+    /// The rules of its warnings, each once.
+    pub(super) fn rules(&self) -> Vec<&'static str> {
+        let mut rules = Vec::new();
+        for warning in &self.warnings {
+            if !rules.contains(&warning.rule) {
+                rules.push(warning.rule);
+            }
+        }
+        rules
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct Warning {
     pub(super) rule: &'static str,
@@ -197,6 +210,26 @@ fn overlay(preview: &Preview<'_>, at: usize) -> Option<OverlayReport> {
     let effect = preview.effects.get(at)?;
     let (reason, message) = preview.condition(at);
     let (types, offerings) = preview.evaluation.match_counts(at);
+    let advice = effect.advice.iter().map(|advice| Warning {
+        rule: advice.rule.id(),
+        level: advice.rule.level().to_string(),
+        field: advice.field.clone(),
+        message: advice.message.clone(),
+        fix: advice.fix.clone(),
+    });
+    let object = format!("NodeOverlay {}", manifest.name());
+    let read = preview
+        .read
+        .iter()
+        .filter(|finding| finding.object == object)
+        .map(|finding| Warning {
+            rule: finding.rule.id(),
+            level: finding.level().to_string(),
+            field: finding.field.clone(),
+            message: finding.message.clone(),
+            fix: finding.fix.clone(),
+        });
+    let warnings = advice.chain(read).collect();
     Some(OverlayReport {
         name: manifest.name().to_owned(),
         weight: manifest.object.spec.weight.unwrap_or(0),
@@ -211,17 +244,7 @@ fn overlay(preview: &Preview<'_>, at: usize) -> Option<OverlayReport> {
         matched_offerings: offerings,
         changed_offerings: effect.changed,
         lost_offerings: effect.lost,
-        warnings: effect
-            .advice
-            .iter()
-            .map(|advice| Warning {
-                rule: advice.rule.id(),
-                level: advice.rule.level().to_string(),
-                field: advice.field.clone(),
-                message: advice.message.clone(),
-                fix: advice.fix.clone(),
-            })
-            .collect(),
+        warnings,
     })
 }
 

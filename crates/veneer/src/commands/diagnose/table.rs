@@ -194,7 +194,7 @@ fn write_overlays(out: &mut impl Write, overlays: &[OverlayReport], wide: bool) 
         columns = columns.column("MESSAGE", Align::Left);
     }
     for overlay in overlays {
-        let warnings: Vec<&str> = overlay.warnings.iter().map(|warning| warning.rule).collect();
+        let warnings = overlay.rules();
         let mut cells = vec![
             overlay.name.clone(),
             overlay.weight.to_string(),

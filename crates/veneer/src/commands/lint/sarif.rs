@@ -42,13 +42,17 @@ fn result(finding: &Finding, rules: &[Rule]) -> Value {
     let fix = if finding.fix.is_empty() {
         String::new()
     } else {
-        format!(" Fix: {}.", finding.fix)
+        format!(
+            "
+Fix: {}",
+            finding.fix
+        )
     };
     json!({
         "ruleId": finding.rule.id(),
         "ruleIndex": rules.iter().position(|rule| *rule == finding.rule),
         "level": level(finding.level()),
-        "message": { "text": format!("{}.{fix}", finding.sentence()) },
+        "message": { "text": format!("{}{fix}", finding.sentence()) },
         "locations": [{ "physicalLocation": {
             "artifactLocation": { "uri": uri(&finding.file) },
             "region": { "startLine": finding.line.max(1) },
