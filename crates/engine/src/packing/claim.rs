@@ -26,7 +26,7 @@ pub(super) struct Claim {
 }
 
 /// What a claim becomes with one pod more.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
     pub(super) state: StateId,
     pub(super) types: BitSet,

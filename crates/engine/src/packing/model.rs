@@ -20,7 +20,7 @@ use super::taints::TaintLists;
 use super::topology::{ClusterView, PodCount, PoolDomains, Topology, ViewedNode};
 use super::types::{Sizes, Types};
 use super::volumes::Storage;
-use super::{Objects, Options, PreferencePolicy, Problem, Unschedulable};
+use super::{Objects, Options, PreferencePolicy, Problem, Reason, Unschedulable};
 use crate::bitset::BitSet;
 use crate::labels::NODE_POOL;
 use crate::requirements::{Requirement, Requirements};
@@ -59,13 +59,14 @@ impl<'a> Model<'a> {
         let storage = Storage::new(objects);
         let cluster = cluster_nodes(objects);
         let positions = pods::to_be_placed(objects, &cluster);
+        let nowhere = pools::in_order(&objects.node_pools).is_empty();
 
         let mut book = SizeBook::default();
         let apart = pods_apart(objects, &positions);
         let Grouped {
             entries,
             sources,
-            refused,
+            mut refused,
             relevant,
         } = grouping::group(
             objects,
@@ -90,7 +91,10 @@ impl<'a> Model<'a> {
                 ..Size::default()
             })
             .collect();
-        let queue = grouping::sort(entries, objects, &book.lists);
+        let mut queue = grouping::sort(entries, objects, &book.lists);
+        if nowhere {
+            refused.extend(queue.drain(..).map(|entry| without_pools(entry.position)));
+        }
 
         let view = cluster_view(objects, &cluster, &positions, &relevant, &mut states, &mut taints);
         let mut topology = Topology::new(view);
@@ -164,15 +168,10 @@ impl<'a> Model<'a> {
                 pool_taints.iter().any(|taint| taint.effect == "PreferNoSchedule");
             let taints = self.taints.intern(pool_taints);
             let sizes = || {
-                Arc::new(Sizes::new(
-                    &problem.catalogue,
-                    &problem.evaluation,
-                    position,
-                    dimensions,
-                ))
+                Arc::new(Sizes::new(problem, position, dimensions))
             };
             let is_plain = (0..self.types.count())
-                .all(|entry| problem.evaluation.capacity_overlays(position, entry).is_empty());
+                .all(|entry| problem.is_plain(position, entry));
             let sizes = if is_plain {
                 Arc::clone(shared.get_or_insert_with(sizes))
             } else {
@@ -287,6 +286,18 @@ impl<'a> Model<'a> {
         }
         slots.sort_by(|a, b| (!a.is_initialized, &a.name).cmp(&(!b.is_initialized, &b.name)));
         self.nodes = slots.into_iter().collect();
+    }
+}
+
+/// Karpenter does not schedule at all, not even to existing nodes, where no NodePool can launch.
+fn without_pools(pod: usize) -> Unschedulable {
+    let message = "there is no NodePool that can launch nodes (one that is ready, has no replicas and is not being deleted), so nothing is scheduled".to_owned();
+    Unschedulable {
+        pod,
+        reasons: vec![Reason {
+            node_pool: None,
+            message,
+        }],
     }
 }
 

@@ -1,5 +1,6 @@
 //! What a run starts from.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -7,8 +8,9 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use veneer_api::{NodeClaim, NodeOverlay, NodePool};
 
-use crate::instance_type::Catalogue;
+use crate::instance_type::{Catalogue, InstanceType};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, TieBreak};
+use crate::resources::ResourceList;
 
 /// The objects of a cluster, as parsed. Kinds that play no part may stay empty.
 #[derive(Clone, Debug, Default)]
@@ -44,22 +46,27 @@ pub struct Objects {
 pub struct Problem<'a> {
     pub(super) objects: &'a Objects,
     pub(super) catalogue: Arc<Catalogue>,
-    pub(super) evaluation: Arc<Evaluation>,
+    /// None if there is no overlay: then the catalogue's own prices and capacity hold.
+    evaluation: Option<Arc<Evaluation>>,
 }
 
 impl<'a> Problem<'a> {
     /// The problem that `objects` pose with the types of `catalogue`; evaluates the overlays as Karpenter does.
     #[must_use]
     pub fn from_objects(objects: &'a Objects, catalogue: &Arc<Catalogue>) -> Self {
-        let pools: Vec<Pool> = objects.node_pools.iter().map(pool).collect();
-        let overlays: Vec<_> = objects
-            .overlays
-            .iter()
-            .map(|overlay| Overlay::read(overlay, &catalogue.rules))
-            .collect();
-        let mut evaluator = Evaluator::new(Arc::clone(catalogue), TieBreak::default());
-        let evaluation = evaluator.evaluate(&pools, &overlays);
-        Self::with_evaluation(objects, catalogue, Arc::new(evaluation))
+        let mut problem = Self {
+            objects,
+            catalogue: Arc::clone(catalogue),
+            evaluation: None,
+        };
+        if !objects.overlays.is_empty() {
+            let pools: Vec<Pool> = objects.node_pools.iter().map(pool).collect();
+            let read = |overlay| Overlay::read(overlay, &catalogue.rules);
+            let overlays: Vec<_> = objects.overlays.iter().map(read).collect();
+            let mut evaluator = Evaluator::new(Arc::clone(catalogue), TieBreak::default());
+            problem.evaluation = Some(Arc::new(evaluator.evaluate(&pools, &overlays)));
+        }
+        problem
     }
 
     /// The same with overlays that were evaluated before, for the NodePools of `objects` in their order.
@@ -72,7 +79,46 @@ impl<'a> Problem<'a> {
         Self {
             objects,
             catalogue: Arc::clone(catalogue),
-            evaluation,
+            evaluation: Some(evaluation),
+        }
+    }
+
+    /// What the overlays do; none if there are none.
+    #[must_use]
+    pub fn evaluation(&self) -> Option<&Evaluation> {
+        self.evaluation.as_deref()
+    }
+
+    /// The price of every offering of every type in a NodePool, in the order of the catalogue.
+    pub(super) fn prices(&self, pool: usize) -> Cow<'_, [f64]> {
+        match &self.evaluation {
+            Some(evaluation) => Cow::Borrowed(evaluation.prices(pool)),
+            None => {
+                let offerings = self.catalogue.types.iter().flat_map(|it| &it.offerings);
+                Cow::Owned(offerings.map(|offering| offering.price).collect())
+            }
+        }
+    }
+
+    /// Whether no overlay changes the capacity of a type in a NodePool.
+    pub(super) fn is_plain(&self, pool: usize, entry: usize) -> bool {
+        let overlays = self.evaluation.as_ref();
+        overlays.is_none_or(|evaluation| evaluation.capacity_overlays(pool, entry).is_empty())
+    }
+
+    /// What a type has in a NodePool.
+    pub(super) fn capacity<'t>(&self, pool: usize, entry: usize, it: &'t InstanceType) -> Cow<'t, ResourceList> {
+        match &self.evaluation {
+            Some(evaluation) => evaluation.capacity(pool, entry, it),
+            None => Cow::Borrowed(&it.capacity),
+        }
+    }
+
+    /// What pods can use of a type in a NodePool.
+    pub(super) fn allocatable(&self, pool: usize, entry: usize, it: &InstanceType) -> ResourceList {
+        match &self.evaluation {
+            Some(evaluation) => evaluation.allocatable(pool, entry, it),
+            None => it.allocatable(),
         }
     }
 }

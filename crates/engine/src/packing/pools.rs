@@ -48,12 +48,7 @@ impl Limits {
     /// The limits that `list` states, for types with the capacity they have in the NodePool at `position`.
     pub(super) fn new(list: &ResourceList, position: usize, problem: &Problem<'_>) -> Self {
         let ladder = |resource| {
-            Ladder::new(capacity_row(
-                &problem.catalogue,
-                &problem.evaluation,
-                position,
-                resource,
-            ))
+            Ladder::new(capacity_row(problem, position, resource))
         };
         Self {
             resources: list

@@ -116,8 +116,8 @@ fn why_not(solver: &mut Solver<'_, '_>, pool: PoolId, shape: ShapeId, size: Size
             Some(Merge::Into(with_volumes)) => with_volumes,
             Some(_) => continue,
         };
-        last = match topology.narrow(&solver.checks, with_volumes, Side::Claim, states) {
-            Ok(state) => no_types(solver, pool, state, shape, size, &within),
+        last = match topology.narrow(&solver.checks, with_volumes, Side::Claim, 0, states) {
+            Ok(narrowed) => no_types(solver, pool, narrowed.state, shape, size, &within),
             Err(unsatisfied) => rule(&unsatisfied, states.vocabulary.text(unsatisfied.key)),
         };
     }

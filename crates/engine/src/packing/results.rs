@@ -233,12 +233,8 @@ impl<'p> Ranking<'p> {
             return Arc::clone(known);
         }
         let catalogue = &self.problem.catalogue;
-        let mut offerings = self
-            .problem
-            .evaluation
-            .prices(pool)
-            .iter()
-            .zip(&types.class_of_offering);
+        let prices = self.problem.prices(pool);
+        let mut offerings = prices.iter().zip(&types.class_of_offering);
         let mut ranked: Vec<(f64, &str, u32)> = Vec::with_capacity(catalogue.types.len());
         for (entry, it) in (0_u32..).zip(&catalogue.types) {
             let mut cheapest = f64::MAX;

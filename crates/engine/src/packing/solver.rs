@@ -6,6 +6,7 @@
 //! of a claim's types is a handful of bit sets combined.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::amounts::{Amount, add};
 use super::claim::{Accepted, Claim, Refusal, Reservations};
@@ -18,7 +19,7 @@ use super::pods::PodEntry;
 use super::pools::min_values_unmet;
 use super::shapes::{Relaxed, Shape, Tables};
 use super::states::{Merge, Side};
-use super::topology::{Checks, HostVerdict, Placed};
+use super::topology::{Checks, HostVerdict, Narrowed, Placed};
 use super::{MinValuesPolicy, Options, ReservedMode};
 use crate::bitset::BitSet;
 use crate::requirements::{Requirement, Requirements};
@@ -26,7 +27,7 @@ use crate::requirements::{Requirement, Requirements};
 /// What a pod's demands make of a set of requirements right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Resolution {
-    To(StateId),
+    To(Narrowed),
     Never,
     NotNow,
 }
@@ -291,8 +292,8 @@ impl<'o, 'a> Solver<'o, 'a> {
                 Merge::Into(with_volumes) => with_volumes,
                 _ => continue,
             };
-            if let Ok(state) = topology.narrow(&self.checks, with_volumes, Side::Node, states) {
-                return Ok(state);
+            if let Ok(narrowed) = topology.narrow(&self.checks, with_volumes, Side::Node, 0, states) {
+                return Ok(narrowed.state);
             }
         }
         Err(Refusal::NotNow)
@@ -407,13 +408,41 @@ impl<'o, 'a> Solver<'o, 'a> {
         shape: ShapeId,
         relax_min_values: bool,
     ) -> Result<Accepted, Refusal> {
-        if self.model.shapes[shape].volumes.is_empty() {
-            return match self.resolve(state, shape) {
-                Resolution::To(state) => self.accept_types(id, pool, state, size, shape, relax_min_values),
-                Resolution::Never => Err(Refusal::Never),
-                Resolution::NotNow => Err(Refusal::NotNow),
-            };
+        if !self.model.shapes[shape].volumes.is_empty() {
+            return self.accept_with_volumes(id, pool, state, size, shape, relax_min_values);
         }
+        let narrowed = match self.resolve(state, shape) {
+            Resolution::To(narrowed) => narrowed,
+            Resolution::Never => return Err(Refusal::Never),
+            Resolution::NotNow => return Err(Refusal::NotNow),
+        };
+        let mut outcome = self.accept_types(id, pool, narrowed.state, size, shape, relax_min_values);
+        for turn in 1..narrowed.turns {
+            if outcome != Err(Refusal::NotNow) {
+                break;
+            }
+            let requirements = self.model.shapes[shape].requirements;
+            let Model { states, topology, .. } = &mut self.model;
+            let Merge::Into(merged) = states.merge(state, requirements, Side::Claim) else {
+                break;
+            };
+            if let Ok(other) = topology.narrow(&self.checks, merged, Side::Claim, turn, states) {
+                outcome = self.accept_types(id, pool, other.state, size, shape, relax_min_values);
+            }
+        }
+        outcome
+    }
+
+    /// The same for a pod whose volumes leave several alternatives.
+    fn accept_with_volumes(
+        &mut self,
+        id: Option<ClaimId>,
+        pool: PoolId,
+        state: StateId,
+        size: SizeId,
+        shape: ShapeId,
+        relax_min_values: bool,
+    ) -> Result<Accepted, Refusal> {
         let base = match self
             .model
             .states
@@ -423,18 +452,16 @@ impl<'o, 'a> Solver<'o, 'a> {
             _ => return Err(Refusal::NotNow),
         };
         let mut last = Refusal::NotNow;
-        for at in 0..self.model.shapes[shape].volumes.len() {
-            let Some(&volumes) = self.model.shapes[shape].volumes.get(at) else {
-                break;
-            };
+        let alternatives = Arc::clone(&self.model.shapes[shape].volumes);
+        for &volumes in alternatives.iter() {
             let Model { states, topology, .. } = &mut self.model;
             let Merge::Into(with_volumes) = states.merge(base, volumes, Side::Claim) else {
                 continue;
             };
-            let Ok(state) = topology.narrow(&self.checks, with_volumes, Side::Claim, states) else {
+            let Ok(narrowed) = topology.narrow(&self.checks, with_volumes, Side::Claim, 0, states) else {
                 continue;
             };
-            match self.accept_types(id, pool, state, size, shape, relax_min_values) {
+            match self.accept_types(id, pool, narrowed.state, size, shape, relax_min_values) {
                 Ok(accepted) => return Ok(accepted),
                 Err(Refusal::Reserved) => last = Refusal::Reserved,
                 Err(_) => {}
@@ -462,8 +489,8 @@ impl<'o, 'a> Solver<'o, 'a> {
             Merge::Disjoint => Resolution::Never,
             Merge::Undefined(_) if !*labels_may_appear => Resolution::Never,
             Merge::Undefined(_) => Resolution::NotNow,
-            Merge::Into(merged) => match topology.narrow(&self.checks, merged, Side::Claim, states) {
-                Ok(state) => Resolution::To(state),
+            Merge::Into(merged) => match topology.narrow(&self.checks, merged, Side::Claim, 0, states) {
+                Ok(narrowed) => Resolution::To(narrowed),
                 Err(_) => Resolution::NotNow,
             },
         };

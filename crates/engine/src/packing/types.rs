@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::Problem;
 use super::amounts::{Amount, Dimensions, amount};
 use super::hash::FastMap;
 use super::ids::{Id, StateId};
@@ -13,7 +14,6 @@ use super::states::States;
 use crate::bitset::BitSet;
 use crate::instance_type::{Catalogue, InstanceType};
 use crate::labels::{CAPACITY_TYPE, RESERVED};
-use crate::overlay::Evaluation;
 use crate::requirements::{Requirement, Requirements};
 use crate::resources::{HUGEPAGES_PREFIX, MEMORY, ResourceList};
 use crate::vocabulary::{Symbol, Vocabulary};
@@ -302,17 +302,13 @@ pub(super) struct Sizes {
 
 impl Sizes {
     /// The sizes in the NodePool at `pool`, after overlays.
-    pub(super) fn new(
-        catalogue: &Catalogue,
-        evaluation: &Evaluation,
-        pool: usize,
-        dimensions: &Dimensions,
-    ) -> Self {
+    pub(super) fn new(problem: &Problem<'_>, pool: usize, dimensions: &Dimensions) -> Self {
+        let catalogue = &problem.catalogue;
         let count = catalogue.types.len();
         let mut rows = vec![vec![0; count]; dimensions.names().len()];
         let mut usable = BitSet::empty(count);
         for (entry, it) in catalogue.types.iter().enumerate() {
-            if evaluation.capacity_overlays(pool, entry).is_empty() {
+            if problem.is_plain(pool, entry) {
                 if is_usable(it) {
                     usable.insert(entry);
                 }
@@ -322,7 +318,7 @@ impl Sizes {
                     }
                 }
             } else {
-                let list = evaluation.allocatable(pool, entry, it);
+                let list = problem.allocatable(pool, entry, it);
                 if list.iter().all(|(_, quantity)| !quantity.is_negative()) {
                     usable.insert(entry);
                 }
@@ -455,19 +451,9 @@ fn is_usable(it: &InstanceType) -> bool {
 }
 
 /// The capacity of every type, for one resource of a NodePool's limits.
-pub(super) fn capacity_row(
-    catalogue: &Catalogue,
-    evaluation: &Evaluation,
-    pool: usize,
-    resource: &str,
-) -> Vec<Amount> {
-    let types = catalogue.types.iter().enumerate();
+pub(super) fn capacity_row(problem: &Problem<'_>, pool: usize, resource: &str) -> Vec<Amount> {
+    let types = problem.catalogue.types.iter().enumerate();
     types
-        .map(|(entry, it)| {
-            evaluation
-                .capacity(pool, entry, it)
-                .get(resource)
-                .map_or(0, amount)
-        })
+        .map(|(entry, it)| problem.capacity(pool, entry, it).get(resource).map_or(0, amount))
         .collect()
 }

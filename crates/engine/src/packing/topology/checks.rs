@@ -49,6 +49,21 @@ struct DomainCheck {
     first: Option<BitSet>,
 }
 
+impl DomainCheck {
+    /// The domains that the rule chooses from.
+    fn domains(&self) -> &BitSet {
+        self.first.as_ref().unwrap_or(&self.allowed)
+    }
+}
+
+/// What rules make of a set of requirements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Narrowed {
+    pub(crate) state: StateId,
+    /// How many turns give different choices.
+    pub(crate) turns: usize,
+}
+
 /// Everything that binds one pod, worked out for the counts of this moment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
@@ -255,14 +270,18 @@ impl Topology<'_> {
     }
 
     /// `state` narrowed to what the rules about other labels allow, or the rule that stands in the way.
+    ///
+    /// A rule that has to choose one of several equal domains takes one that the other rules allow too, the
+    /// alphabetically first on the first `turn`, the next one on the next. Karpenter chooses at random.
     pub(crate) fn narrow(
         &mut self,
         checks: &Checks,
-        mut state: StateId,
+        base: StateId,
         side: Side,
+        turn: usize,
         states: &mut States,
-    ) -> Result<StateId, Unsatisfied> {
-        let base = state;
+    ) -> Result<Narrowed, Unsatisfied> {
+        let mut narrowed = Narrowed { state: base, turns: 1 };
         for check in &checks.domains {
             let symbol = self.keys[check.key].symbol();
             let unsatisfied = Unsatisfied {
@@ -277,23 +296,12 @@ impl Topology<'_> {
             }
             // Every rule chooses from what the node allows, not from what the rules before it have left.
             let mut choice = self.mask(base, check.key, states).clone();
-            match &check.first {
-                Some(first) => choice.intersect_with(first),
-                None => choice.intersect_with(&check.allowed),
-            }
+            choice.intersect_with(check.domains());
             if check.kind == Kind::Spread || check.first.is_some() {
-                let group = self.group(check.group, check.direction);
-                let fewest = choice.iter().min_by_key(|domain| match check.kind {
-                    Kind::Spread => group.count(*domain),
-                    _ => 0,
-                });
-                choice = BitSet::empty(self.keys[check.key].len());
-                if let Some(domain) = fewest {
-                    choice.insert(domain);
-                }
+                self.keep_one(check, checks, turn, &mut choice, &mut narrowed.turns);
             }
-            if state != base {
-                choice.intersect_with(&self.mask(state, check.key, states).clone());
+            if narrowed.state != base {
+                choice.intersect_with(&self.mask(narrowed.state, check.key, states).clone());
             }
             if choice.is_empty() {
                 return Err(unsatisfied);
@@ -302,9 +310,46 @@ impl Topology<'_> {
                 .iter()
                 .filter_map(|domain| self.keys[check.key].value(domain))
                 .collect();
-            state = states.narrow(state, symbol, &values);
+            narrowed.state = states.narrow(narrowed.state, symbol, &values);
         }
-        Ok(state)
+        Ok(narrowed)
+    }
+
+    /// Reduces `choice` to one of its domains with the fewest pods.
+    fn keep_one(
+        &self,
+        check: &DomainCheck,
+        checks: &Checks,
+        turn: usize,
+        choice: &mut BitSet,
+        turns: &mut usize,
+    ) {
+        let group = self.group(check.group, check.direction);
+        let count = |domain: &usize| match check.kind {
+            Kind::Spread => group.count(*domain),
+            Kind::Affinity | Kind::AntiAffinity => 0,
+        };
+        let fewest = choice.iter().map(|domain| count(&domain)).min();
+        let mut equals = BitSet::empty(self.keys[check.key].len());
+        choice
+            .iter()
+            .filter(|domain| Some(count(domain)) == fewest)
+            .for_each(|domain| equals.insert(domain));
+        if checks.domains.len() > 1 {
+            let mut shared = equals.clone();
+            for other in checks.domains.iter().filter(|other| other.key == check.key) {
+                shared.intersect_with(other.domains());
+            }
+            if !shared.is_empty() {
+                equals = shared;
+            }
+        }
+        let available = equals.len().max(1);
+        *turns = available.max(*turns);
+        *choice = BitSet::empty(self.keys[check.key].len());
+        if let Some(domain) = equals.iter().nth(turn % available) {
+            choice.insert(domain);
+        }
     }
 
     /// Names the rule about hosts that does not allow `host`.

@@ -11,7 +11,7 @@ mod checks;
 mod domains;
 mod group;
 
-pub(super) use checks::{Checks, HostVerdict, Unsatisfied};
+pub(super) use checks::{Checks, HostVerdict, Narrowed, Unsatisfied};
 pub(super) use domains::{ClusterView, PodCount, PoolDomains, ViewedNode};
 pub(super) use group::{Group, Kind};
 
