@@ -27,7 +27,7 @@ const CONCURRENCY: usize = 16;
 
 /// One thing that is to be written.
 #[derive(Clone, Debug)]
-pub enum Action {
+pub(crate) enum Action {
     /// New conditions of a NodeOverlay.
     SetConditions {
         /// The overlay's name.

@@ -14,7 +14,6 @@ mod pass;
 mod run;
 mod serve;
 
-pub use act::Action;
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{Health, ServeError, Server};

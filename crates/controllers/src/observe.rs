@@ -352,3 +352,50 @@ fn seen_pool(object: &DynamicObject) -> SeenPool {
         node_class: node_class.and_then(Value::as_str).unwrap_or_default().to_owned(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(name: &str) -> DynamicObject {
+        DynamicObject::new(name, &ApiResource::erase::<NodePool>(&()))
+    }
+
+    fn names(mirror: &Mirror<SeenPool>) -> Vec<&str> {
+        mirror.objects.keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_new_list_replaces_the_old_one_at_its_end_and_not_before() {
+        let mut mirror = Mirror::default();
+        let mut apply = |event| {
+            mirror.apply(event, seen_pool);
+            (mirror.synced, names(&mirror).join(" "))
+        };
+        assert_eq!(apply(Event::Init), (false, String::new()));
+        apply(Event::InitApply(object("a")));
+        assert_eq!(apply(Event::InitApply(object("b"))), (false, String::new()));
+        assert_eq!(apply(Event::InitDone), (true, "a b".to_owned()));
+        assert_eq!(apply(Event::Apply(object("c"))), (true, "a b c".to_owned()));
+        assert_eq!(apply(Event::Delete(object("a"))), (true, "b c".to_owned()));
+
+        // The watch broke, b was deleted meanwhile, and the list that follows is broken off once.
+        apply(Event::Init);
+        assert_eq!(apply(Event::InitApply(object("b"))), (true, "b c".to_owned()));
+        apply(Event::Init);
+        assert_eq!(apply(Event::InitApply(object("c"))), (true, "b c".to_owned()));
+        assert_eq!(apply(Event::InitDone), (true, "c".to_owned()));
+    }
+
+    #[test]
+    fn a_pool_is_read_whatever_else_it_holds() {
+        let mut pool = object("a");
+        assert_eq!(seen_pool(&pool).pool.labels, []);
+        pool.data = serde_json::json!({"spec": {"replicas": "many", "template": {
+            "metadata": {"labels": {"team": "x", "odd": 7}}, "spec": {"nodeClassRef": {"name": "default"}},
+        }}});
+        let seen = seen_pool(&pool);
+        assert_eq!(seen.pool.labels, [("team".to_owned(), "x".to_owned())]);
+        assert_eq!(seen.node_class, "default");
+    }
+}

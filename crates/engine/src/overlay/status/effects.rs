@@ -1,6 +1,6 @@
 //! What overlays change, counted per overlay and per pool.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::overlay::advice::capacity::effective;
@@ -60,11 +60,28 @@ impl Effects {
             overlays: overlays.collect(),
             pools: Vec::new(),
         };
-        for pool in 0..pools {
-            let effect = effects.count(evaluation, pool);
+        // Pools that all overlays match alike have the same result, and are counted once.
+        let mut counted: HashMap<usize, usize> = HashMap::new();
+        for (pool, group) in evaluation.group_of_pool.iter().enumerate() {
+            let effect = match counted.get(group) {
+                Some(&alike) => effects.copied(alike, pool),
+                None => effects.count(evaluation, pool),
+            };
+            counted.entry(*group).or_insert(pool);
             effects.pools.push(effect);
         }
         effects
+    }
+
+    /// What was counted for one pool, for another that is alike.
+    fn copied(&mut self, alike: usize, pool: usize) -> PoolEffect {
+        for OverlayEffect { changed, .. } in &mut self.overlays {
+            let counted = changed.get(alike).copied().unwrap_or_default();
+            if let Some(changed) = changed.get_mut(pool) {
+                *changed = counted;
+            }
+        }
+        self.pools.get(alike).cloned().unwrap_or_default()
     }
 
     fn count(&mut self, evaluation: &Evaluation, pool: usize) -> PoolEffect {

@@ -468,7 +468,7 @@ fn effects_are_counted_per_overlay_and_pool() {
         ("nothing", families("c5", json!({"weight": 8}))),
     ];
     let mut scene = Scene::new(STANDALONE, &overlays);
-    scene.pools = vec!["one", "two"];
+    scene.pools = vec!["one", "two", "like-one"];
     let effects = Effects::of(&scene.evaluate());
     let found: Vec<_> = overlays
         .iter()
@@ -486,13 +486,13 @@ fn effects_are_counted_per_overlay_and_pool() {
     assert_eq!(
         found,
         [
-            ("heavy", &[2, 2][..], &[2, 1][..], true, true),
-            ("light", &[4, 4], &[2, 1], true, true),
-            ("other-pool", &[0, 2], &[0, 2], true, true),
-            ("resource", &[2, 2], &[2, 2], true, true),
-            ("same-resource", &[2, 2], &[0, 0], false, true),
-            ("draft", &[2, 2], &[2, 2], true, true),
-            ("nothing", &[2, 2], &[0, 0], false, false),
+            ("heavy", &[2, 2, 2][..], &[2, 1, 2][..], true, true),
+            ("light", &[4, 4, 4], &[2, 1, 2], true, true),
+            ("other-pool", &[0, 2, 0], &[0, 2, 0], true, true),
+            ("resource", &[2, 2, 2], &[2, 2, 2], true, true),
+            ("same-resource", &[2, 2, 2], &[0, 0, 0], false, true),
+            ("draft", &[2, 2, 2], &[2, 2, 2], true, true),
+            ("nothing", &[2, 2, 2], &[0, 0, 0], false, false),
         ]
     );
     let pools: Vec<_> = effects
@@ -507,7 +507,7 @@ fn effects_are_counted_per_overlay_and_pool() {
             )
         })
         .collect();
-    assert_eq!(pools, [(4, 4, 4, 1), (5, 4, 4, 1)]);
+    assert_eq!(pools, [(4, 4, 4, 1), (5, 4, 4, 1), (4, 4, 4, 1)]);
 }
 
 #[test]
