@@ -67,8 +67,14 @@ pub fn oracle() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("VENEER_ORACLE") {
         return Ok(PathBuf::from(path));
     }
+    oracle_program("karpenter")
+}
+
+/// Builds one of the oracle's programs if needed and gives its path.
+pub(crate) fn oracle_program(name: &str) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/build");
     let output = Command::new(&script)
+        .arg(name)
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("running {}", script.display()))?;
@@ -194,7 +200,10 @@ impl Drop for Reaped {
 }
 
 /// Notes a difference between what the oracle says and what we say.
-#[expect(clippy::needless_pass_by_value, reason = "callers compare temporaries and references alike")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers compare temporaries and references alike"
+)]
 pub(crate) fn differ<T: PartialEq + std::fmt::Debug>(
     details: &mut Vec<String>,
     what: impl FnOnce() -> String,

@@ -1,7 +1,5 @@
 //! Decides whether both sides agree on a scenario, and makes scenarios smaller on which they do not.
 
-use std::path::Path;
-
 use anyhow::Result;
 
 use super::answer::Answer;
@@ -19,6 +17,8 @@ pub enum Verdict {
     Same,
     /// Karpenter gives different answers, and ours is one of them.
     OneOf,
+    /// Karpenter gives different answers, and ours is the one it gives when ties are taken in order.
+    Ordered,
     /// Karpenter gives different answers, ours is another one with the same counts and cost, and every constraint holds.
     AsGood,
     /// Neither; where we differ.
@@ -51,68 +51,53 @@ pub struct Judgement {
 pub struct Judge<'a> {
     facts: &'a Facts,
     oracle: Oracle,
+    ordered: Oracle,
     ours: Ours,
+    strict: bool,
 }
 
 impl<'a> Judge<'a> {
-    /// Starts both sides.
-    pub fn new(facts: &'a Facts, oracle: &Path) -> Result<Self> {
+    /// Starts both sides. A strict judge takes an answer that is only as good as Karpenter's for a difference.
+    pub fn new(facts: &'a Facts, strict: bool) -> Result<Self> {
         Ok(Self {
             facts,
-            oracle: Oracle::start(oracle, facts)?,
+            oracle: Oracle::karpenter(facts)?,
+            ordered: Oracle::ordered(facts)?,
             ours: Ours::new(facts)?,
+            strict,
         })
     }
 
     /// Asks both sides.
     pub fn judge(&mut self, scenario: &Scenario) -> Result<Judgement> {
         let ours = self.ours.answer(scenario)?;
-        let mut theirs: Vec<Answer> = Vec::new();
-        let mut details = Vec::new();
-        for repeat in REPEATS {
+        let mut theirs = self.oracle.ask(scenario, REPEATS[0])?;
+        if theirs.iter().any(|answer| compare::exact(answer, &ours).is_empty()) {
+            let verdict = if theirs.len() > 1 { Verdict::OneOf } else { Verdict::Same };
+            return Ok(Judgement { verdict, theirs, ours });
+        }
+        let ordered = self.ordered.ask(scenario, 1)?;
+        let from_ordered: Vec<String> =
+            ordered.iter().flat_map(|answer| compare::exact(answer, &ours)).collect();
+        if from_ordered.is_empty() {
+            return Ok(Judgement { verdict: Verdict::Ordered, theirs, ours });
+        }
+        let mut details = from_ordered;
+        for repeat in REPEATS.into_iter().skip(1).filter(|_| !self.strict) {
             theirs.extend(self.oracle.ask(scenario, repeat)?);
-            let varies = theirs.iter().skip(1).any(|other| {
-                theirs
-                    .first()
-                    .is_some_and(|first| !compare::exact(first, other).is_empty())
-            });
-            let differences: Vec<_> = theirs
-                .iter()
-                .map(|answer| compare::exact(answer, &ours))
-                .collect();
-            if differences.iter().any(Vec::is_empty) {
-                let verdict = if varies { Verdict::OneOf } else { Verdict::Same };
-                return Ok(Judgement {
-                    verdict,
-                    theirs,
-                    ours,
-                });
+            theirs.dedup_by(|a, b| compare::exact(a, b).is_empty());
+            if theirs.iter().any(|answer| compare::exact(answer, &ours).is_empty()) {
+                return Ok(Judgement { verdict: Verdict::OneOf, theirs, ours });
             }
-            details = if varies {
-                let mut details = compare::within(&theirs, &ours);
+            if theirs.len() > 1 {
+                details = compare::within(&theirs, &ours);
                 details.extend(check::violations(self.facts, scenario, &ours)?);
                 if details.is_empty() {
-                    return Ok(Judgement {
-                        verdict: Verdict::AsGood,
-                        theirs,
-                        ours,
-                    });
+                    return Ok(Judgement { verdict: Verdict::AsGood, theirs, ours });
                 }
-                details
-            } else {
-                differences.into_iter().next().unwrap_or_default()
-            };
+            }
         }
-        Ok(Judgement {
-            verdict: Verdict::Differs(details),
-            theirs,
-            ours,
-        })
-    }
-
-    /// Karpenter's answers alone.
-    pub fn ask(&mut self, scenario: &Scenario, repeat: usize) -> Result<Vec<Answer>> {
-        self.oracle.ask(scenario, repeat)
+        Ok(Judgement { verdict: Verdict::Differs(details), theirs, ours })
     }
 
     /// The smallest part of a scenario, as far as leaving things out one after the other gets, on which both sides

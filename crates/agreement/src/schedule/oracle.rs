@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::answer::Answer;
 use super::{Facts, Scenario};
+use crate::harness::{oracle, oracle_program};
 
 /// A running oracle; it ends with its owner.
 pub struct Oracle {
@@ -34,16 +35,25 @@ struct Answers {
 }
 
 impl Oracle {
-    /// Starts the program `oracle` with the catalogue of `facts`.
-    pub fn start(oracle: &Path, facts: &Facts) -> Result<Self> {
-        let mut child = Command::new(oracle)
+    /// Starts Karpenter as it is.
+    pub fn karpenter(facts: &Facts) -> Result<Self> {
+        Self::start(&oracle()?, facts)
+    }
+
+    /// Starts Karpenter with the order of Go's maps taken out.
+    pub fn ordered(facts: &Facts) -> Result<Self> {
+        Self::start(&oracle_program("ordered")?, facts)
+    }
+
+    fn start(program: &Path, facts: &Facts) -> Result<Self> {
+        let mut child = Command::new(program)
             .arg("schedule")
             .arg("-catalog")
             .arg(&facts.path)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .with_context(|| format!("starting {}", oracle.display()))?;
+            .with_context(|| format!("starting {}", program.display()))?;
         let questions = child.stdin.take();
         let answers = BufReader::new(child.stdout.take().context("the oracle has no output")?);
         Ok(Self {

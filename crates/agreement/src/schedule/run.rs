@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -26,6 +25,8 @@ pub struct Selection {
     pub only: Option<Constraint>,
     /// How many are run at once, each with an oracle of its own.
     pub jobs: usize,
+    /// Whether an answer that is only as good as Karpenter's is a difference.
+    pub strict: bool,
     /// Whether scenarios on which both sides differ are made smaller.
     pub shrink: bool,
 }
@@ -37,6 +38,8 @@ pub struct Tally {
     pub same: u64,
     /// It does not, and our answer is one of its answers.
     pub one_of: u64,
+    /// It does not, and our answer is what it gives when ties are taken in order.
+    pub ordered: u64,
     /// It does not, and our answer is as good.
     pub as_good: u64,
     /// We differ.
@@ -47,13 +50,14 @@ impl Tally {
     /// All scenarios.
     #[must_use]
     pub fn cases(&self) -> u64 {
-        self.same + self.one_of + self.as_good + self.differs
+        self.same + self.one_of + self.ordered + self.as_good + self.differs
     }
 
     fn count(&mut self, verdict: &Verdict) {
         match verdict {
             Verdict::Same => self.same += 1,
             Verdict::OneOf => self.one_of += 1,
+            Verdict::Ordered => self.ordered += 1,
             Verdict::AsGood => self.as_good += 1,
             Verdict::Differs(_) => self.differs += 1,
         }
@@ -102,12 +106,12 @@ pub struct Report {
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Runs scenarios through both sides.
-pub fn run(facts: &Facts, oracle: &Path, selection: &Selection, progress: Progress<'_>) -> Result<Report> {
+pub fn run(facts: &Facts, selection: &Selection, progress: Progress<'_>) -> Result<Report> {
     let started = Instant::now();
     let report = Mutex::new(Report::default());
     let next = AtomicU64::new(selection.numbers.start);
     let work = || -> Result<()> {
-        let mut judge = Judge::new(facts, oracle)?;
+        let mut judge = Judge::new(facts, selection.strict)?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= selection.numbers.end {
@@ -203,8 +207,8 @@ fn finish(
 }
 
 /// Holds Karpenter's own answers against the checker, which must find nothing in them.
-pub fn check_theirs(facts: &Facts, oracle: &Path, selection: &Selection) -> Result<Vec<(u64, Vec<String>)>> {
-    let mut theirs = super::Oracle::start(oracle, facts)?;
+pub fn check_theirs(facts: &Facts, selection: &Selection) -> Result<Vec<(u64, Vec<String>)>> {
+    let mut theirs = super::Oracle::karpenter(facts)?;
     let mut found = Vec::new();
     for number in selection.numbers.clone() {
         let (_, scenario) = generate(facts, selection.seed, number, selection.only);
