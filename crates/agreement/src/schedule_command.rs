@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use veneer_agreement::schedule::{
-    Constraint, Difference, Facts, Judge, Report, Scenario, Selection, Tally, check_theirs, generate,
+    Constraint, Difference, Facts, Judge, Programs, Report, Scenario, Selection, Tally, check_theirs, generate,
     run as run_selection,
 };
 
@@ -114,7 +114,7 @@ fn one(facts: &Facts, file: &PathBuf, arguments: &Arguments) -> Result<ExitCode>
     let text = std::fs::read_to_string(file).with_context(|| format!("reading {}", file.display()))?;
     let scenario: Scenario =
         serde_json::from_str(&text).with_context(|| format!("reading {}", file.display()))?;
-    let mut judge = Judge::new(facts, arguments.strict)?;
+    let mut judge = Judge::new(facts, &Programs::build()?, arguments.strict)?;
     let judgement = judge.judge(&scenario)?;
     let mut out = std::io::stdout().lock();
     let details = judgement.verdict.details();

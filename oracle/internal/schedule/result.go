@@ -40,7 +40,6 @@ type Claim struct {
 	Prices        []float64                                 `json:"prices"`
 	Cheapest      *Cheapest                                 `json:"cheapest"`
 	Requirements  []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
-	Annotations   map[string]string                         `json:"annotations,omitempty"`
 }
 
 // Cheapest is the offering that the model expects to be launched.
@@ -144,12 +143,8 @@ func (c *cluster) claim(claim *scheduling.NodeClaim) Claim {
 		Pods:          names(claim.Pods),
 		Requests:      quantities(claim.Spec.Resources.Requests),
 		Requirements:  claim.Requirements.NodeSelectorRequirements(),
-		Annotations:   map[string]string{},
 		InstanceTypes: []string{},
 		Prices:        []float64{},
-	}
-	if relaxed := claim.Annotations[v1.NodeClaimMinValuesRelaxedAnnotationKey]; relaxed == "true" {
-		result.Annotations[v1.NodeClaimMinValuesRelaxedAnnotationKey] = relaxed
 	}
 	slices.SortFunc(result.Requirements, func(a, b v1.NodeSelectorRequirementWithMinValues) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Operator, b.Operator))

@@ -39,9 +39,6 @@ pub struct Claim {
     pub prices: Vec<f64>,
     /// What its labels must be, by key.
     pub requirements: Vec<Expression>,
-    /// Annotations that say what was relaxed.
-    #[serde(default)]
-    pub annotations: BTreeMap<String, String>,
 }
 
 /// A requirement as in a manifest.

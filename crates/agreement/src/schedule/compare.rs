@@ -92,13 +92,6 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
             format!("{:?}", only(ours, theirs)),
         );
     }
-    if theirs.annotations != ours.annotations {
-        differ(
-            "annotations",
-            format!("{:?}", theirs.annotations),
-            format!("{:?}", ours.annotations),
-        );
-    }
 }
 
 /// Whether our answer is as good as the different answers that Karpenter gave to the same question.

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use super::answer::Answer;
-use super::oracle::Oracle;
+use super::oracle::{Oracle, Programs};
 use super::ours::Ours;
 use super::{Facts, Scenario, check, compare};
 
@@ -58,11 +58,11 @@ pub struct Judge<'a> {
 
 impl<'a> Judge<'a> {
     /// Starts both sides. A strict judge takes an answer that is only as good as Karpenter's for a difference.
-    pub fn new(facts: &'a Facts, strict: bool) -> Result<Self> {
+    pub fn new(facts: &'a Facts, programs: &Programs, strict: bool) -> Result<Self> {
         Ok(Self {
             facts,
-            oracle: Oracle::karpenter(facts)?,
-            ordered: Oracle::ordered(facts)?,
+            oracle: Oracle::start(&programs.karpenter, facts)?,
+            ordered: Oracle::start(&programs.ordered, facts)?,
             ours: Ours::new(facts)?,
             strict,
         })
@@ -111,8 +111,13 @@ impl<'a> Judge<'a> {
             while from < smallest.objects.len() {
                 let mut without = smallest.clone();
                 let to = (from + part).min(without.objects.len());
-                without.objects.drain(from..to);
-                if self.still_differs(&without) {
+                // A namespace is part of the pods in it.
+                let mut at = 0;
+                without.objects.retain(|object| {
+                    at += 1;
+                    !(from..to).contains(&(at - 1)) || object["kind"] == "Namespace"
+                });
+                if without.objects.len() < smallest.objects.len() && self.still_differs(&without) {
                     smallest = without;
                 } else {
                     from += part;

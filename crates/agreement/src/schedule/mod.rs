@@ -22,7 +22,7 @@ pub use constraint::Constraint;
 pub use facts::{Entry, Facts, Offer};
 pub use generate::generate;
 pub use judge::{Judge, Judgement, Verdict};
-pub use oracle::Oracle;
+pub use oracle::{Oracle, Programs};
 pub use ours::{Ours, objects};
 pub use run::{Difference, Report, Selection, Tally, check_theirs, run};
 pub use scenario::{Options, Scenario};

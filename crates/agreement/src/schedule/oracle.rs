@@ -1,7 +1,7 @@
 //! Karpenter's side: a process that answers one scenario at a time.
 
 use std::io::{BufRead, BufReader, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,24 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::{Facts, Scenario};
 use crate::harness::{oracle, oracle_program};
+
+/// The oracle's programs, built.
+pub struct Programs {
+    /// Karpenter as it is.
+    pub karpenter: PathBuf,
+    /// Karpenter with the order of Go's maps taken out.
+    pub ordered: PathBuf,
+}
+
+impl Programs {
+    /// Builds what is missing.
+    pub fn build() -> Result<Self> {
+        Ok(Self {
+            karpenter: oracle()?,
+            ordered: oracle_program("ordered")?,
+        })
+    }
+}
 
 /// A running oracle; it ends with its owner.
 pub struct Oracle {
@@ -35,17 +53,8 @@ struct Answers {
 }
 
 impl Oracle {
-    /// Starts Karpenter as it is.
-    pub fn karpenter(facts: &Facts) -> Result<Self> {
-        Self::start(&oracle()?, facts)
-    }
-
-    /// Starts Karpenter with the order of Go's maps taken out.
-    pub fn ordered(facts: &Facts) -> Result<Self> {
-        Self::start(&oracle_program("ordered")?, facts)
-    }
-
-    fn start(program: &Path, facts: &Facts) -> Result<Self> {
+    /// Starts `program` with the catalogue of `facts`.
+    pub fn start(program: &Path, facts: &Facts) -> Result<Self> {
         let mut child = Command::new(program)
             .arg("schedule")
             .arg("-catalog")

@@ -233,13 +233,6 @@ impl View<'_> {
             names.push(it.name.to_string());
             cheapest.push(least);
         }
-        let mut annotations = std::collections::BTreeMap::new();
-        if claim.min_values_relaxed {
-            annotations.insert(
-                "karpenter.sh/nodeclaim-min-values-relaxed".to_owned(),
-                "true".to_owned(),
-            );
-        }
         Ok(Claim {
             node_pool: claim.node_pool.clone(),
             pods: self.pods(&claim.pods),
@@ -251,7 +244,6 @@ impl View<'_> {
             instance_types: names,
             prices: cheapest,
             requirements: expressions(&claim.requirements, vocabulary),
-            annotations,
         })
     }
 }

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::judge::{Judge, Verdict};
+use super::oracle::Programs;
 use super::{Constraint, Facts, Scenario, generate};
 
 /// How many differences are kept in full; the rest is only counted.
@@ -108,10 +109,11 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// Runs scenarios through both sides.
 pub fn run(facts: &Facts, selection: &Selection, progress: Progress<'_>) -> Result<Report> {
     let started = Instant::now();
+    let programs = Programs::build()?;
     let report = Mutex::new(Report::default());
     let next = AtomicU64::new(selection.numbers.start);
     let work = || -> Result<()> {
-        let mut judge = Judge::new(facts, selection.strict)?;
+        let mut judge = Judge::new(facts, &programs, selection.strict)?;
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= selection.numbers.end {
@@ -208,7 +210,7 @@ fn finish(
 
 /// Holds Karpenter's own answers against the checker, which must find nothing in them.
 pub fn check_theirs(facts: &Facts, selection: &Selection) -> Result<Vec<(u64, Vec<String>)>> {
-    let mut theirs = super::Oracle::karpenter(facts)?;
+    let mut theirs = super::Oracle::start(&Programs::build()?.karpenter, facts)?;
     let mut found = Vec::new();
     for number in selection.numbers.clone() {
         let (_, scenario) = generate(facts, selection.seed, number, selection.only);
