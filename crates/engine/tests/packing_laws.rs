@@ -105,8 +105,9 @@ fn objects(generated: &Generated) -> Objects {
     let pods = generated.pods.iter().enumerate();
     let nodes = generated.nodes.iter().enumerate().map(|(number, (cpu, zone))| {
         let amounts = json!({ "cpu": cpu.to_string(), "memory": "16Gi", "pods": "6" });
+        let zone = ["a", "b", "c"][*zone];
         read(json!({ "metadata": { "name": format!("node-{number}"), "labels": {
-                HOSTNAME: format!("node-{number}"), ZONE: ["a", "b", "c"][*zone], ARCH: "amd64" } },
+                HOSTNAME: format!("node-{number}"), ZONE: zone, ARCH: "amd64" } },
             "spec": { "providerID": format!("x://{number}") },
             "status": { "allocatable": amounts, "capacity": amounts } }))
     });
@@ -143,7 +144,7 @@ fn single(results: &Results, claim: &NewNodeClaim, key: &str) -> Option<String> 
 }
 
 /// The pods of every new claim and existing node, each place with the zone it is in, if that is known.
-fn places<'r>(results: &'r Results, objects: &Objects) -> Vec<(Vec<usize>, Option<String>)> {
+fn places(results: &Results, objects: &Objects) -> Vec<(Vec<usize>, Option<String>)> {
     let claims = results.new_node_claims.iter();
     let zone_of = |name: &str| {
         let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));

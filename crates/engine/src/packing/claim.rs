@@ -41,6 +41,8 @@ pub(super) enum Refusal {
     Never,
     /// It is too large for what is left, and always will be.
     Full,
+    /// It is too large for what its own demands leave, and always will be.
+    TooLarge,
     /// It may later.
     NotNow,
     /// Only reserved capacity would do, and all of it is taken for now.

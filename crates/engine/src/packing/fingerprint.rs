@@ -42,7 +42,7 @@ pub(super) fn size_hash(pod: &Pod) -> u64 {
     hasher.finish()
 }
 
-/// Whether two pods ask for the same. A pod that is being resized is like no other.
+/// Whether two pods ask for the same, neither being resized.
 pub(super) fn same_size(a: &Pod, b: &Pod) -> bool {
     let same_containers = |a: &[Container], b: &[Container]| {
         a.len() == b.len()
@@ -64,15 +64,14 @@ pub(super) fn same_size(a: &Pod, b: &Pod) -> bool {
                 && same_containers(init(x), init(y))
                 && x.overhead == y.overhead
                 && x.resources == y.resources
-                && !has_status_resources(a)
-                && !has_status_resources(b)
         }
         (None, None) => true,
         _ => false,
     }
 }
 
-fn has_status_resources(pod: &Pod) -> bool {
+/// Whether the pod's status says what its containers have, as during a resize.
+pub(super) fn has_status_resources(pod: &Pod) -> bool {
     let Some(status) = &pod.status else { return false };
     let containers = status.container_statuses.iter().flatten();
     containers
@@ -126,8 +125,8 @@ pub(super) fn same_demands(a: &Pod, b: &Pod) -> bool {
                 && a.tolerations == b.tolerations
                 && a.topology_spread_constraints == b.topology_spread_constraints
                 && a.affinity == b.affinity
-                && needs_devices(a) == needs_devices(b)
                 && host_ports_alike(a, b)
+                && needs_devices(a) == needs_devices(b)
         }
         (None, None) => true,
         _ => false,

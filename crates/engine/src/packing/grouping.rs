@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::constraints::Constraints;
-use super::fingerprint::{demands_hash, same_demands, same_size, size_hash};
+use super::fingerprint::{demands_hash, has_status_resources, same_demands, same_size, size_hash};
 use super::hash::{FastHasher, FastMap};
 use super::host_ports::{HostPort, host_ports};
 use super::ids::{Id, ShapeId, SizeId, StateId, Table};
@@ -53,7 +53,10 @@ pub(super) struct SizeBook<'a> {
 
 impl<'a> SizeBook<'a> {
     pub(super) fn size(&mut self, pod: &'a Pod) -> SizeId {
-        let id = SizeId::new(self.book.number(pod, size_hash(pod), same_size));
+        // A pod that is being resized is like no other.
+        let same = |a: &Pod, b: &Pod| !has_status_resources(b) && same_size(a, b);
+        let hash = if has_status_resources(pod) { u64::MAX } else { size_hash(pod) };
+        let id = SizeId::new(self.book.number(pod, hash, same));
         if id.index() == self.lists.len() {
             let list = pod_requests(pod).unwrap_or_else(|unreadable| {
                 self.faults.insert(id, unreadable.to_string());

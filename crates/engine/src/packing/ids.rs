@@ -77,20 +77,12 @@ impl<I: Id, T> Table<I, T> {
         self.items.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-
     pub(super) fn ids(&self) -> impl Iterator<Item = I> + use<I, T> {
         (0..self.items.len()).map(I::new)
     }
 
     pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = &T> {
         self.items.iter()
-    }
-
-    pub(super) fn get(&self, id: I) -> Option<&T> {
-        self.items.get(id.index())
     }
 }
 

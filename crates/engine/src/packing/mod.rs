@@ -13,6 +13,7 @@ mod amounts;
 mod claim;
 mod cluster;
 mod constraints;
+pub mod cost;
 mod daemons;
 mod fingerprint;
 mod go_sort;
@@ -85,6 +86,8 @@ pub struct Options<'a> {
     pub reserved: ReservedMode,
     /// How many instance types a claim keeps, the cheapest ones; Karpenter keeps 600.
     pub max_instance_types: usize,
+    /// How many packings [`cost::solve`] may try, Karpenter's own included.
+    pub cost_runs: usize,
     /// Asked between pods; `true` ends the run early with what has been decided so far.
     pub should_stop: &'a dyn Fn() -> bool,
 }
@@ -96,6 +99,7 @@ impl Default for Options<'_> {
             preferences: PreferencePolicy::default(),
             reserved: ReservedMode::default(),
             max_instance_types: 600,
+            cost_runs: 120,
             should_stop: &|| false,
         }
     }

@@ -79,6 +79,11 @@ impl Limits {
             .any(|(name, remaining, _)| name == NODES && *remaining == 0)
     }
 
+    /// Whether as many nodes may be launched as one likes.
+    pub(super) fn is_unlimited(&self) -> bool {
+        self.resources.is_empty()
+    }
+
     /// Removes the types that would exceed a limit.
     pub(super) fn keep_within(&self, set: &mut BitSet) {
         for (_, remaining, ladder) in &self.resources {

@@ -94,11 +94,8 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
             .model
             .types
             .compatible_classes(&requirements, &solver.model.states);
-        let mut instance_types = ranking.order(claim, pool, &classes, &solver.model.types);
         let limit = solver.options.max_instance_types;
-        if instance_types.len() > limit {
-            instance_types = instance_types.iter().copied().take(limit).collect();
-        }
+        let instance_types = ranking.order(claim, pool, &classes, &solver.model.types, limit);
         if requirements.has_min_values() && solver.options.min_values == MinValuesPolicy::Strict {
             let mut kept = BitSet::empty(solver.model.types.count());
             instance_types.iter().for_each(|entry| kept.insert(*entry));
@@ -212,7 +209,15 @@ impl<'p> Ranking<'p> {
         }
     }
 
-    fn order(&mut self, claim: &Claim, pool: &Pool, classes: &BitSet, types: &Types) -> Arc<[usize]> {
+    /// The `limit` cheapest types of a claim.
+    fn order(
+        &mut self,
+        claim: &Claim,
+        pool: &Pool,
+        classes: &BitSet,
+        types: &Types,
+        limit: usize,
+    ) -> Arc<[usize]> {
         let key = (pool.position, classes.clone(), claim.types.clone());
         if let Some(known) = self.lists.get(&key) {
             return Arc::clone(known);
@@ -222,7 +227,7 @@ impl<'p> Ranking<'p> {
             .iter()
             .map(|entry| *entry as usize)
             .filter(|entry| claim.types.contains(*entry));
-        let list: Arc<[usize]> = chosen.collect();
+        let list: Arc<[usize]> = chosen.take(limit).collect();
         self.lists.insert(key, Arc::clone(&list));
         list
     }

@@ -47,7 +47,7 @@ impl Marks {
     }
 
     /// How many positions are marked.
-    pub(super) fn len(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.count
     }
 
@@ -282,7 +282,7 @@ mod tests {
         for position in (0..130).filter(|position| *position != 63 && *position != 128) {
             marks.insert(position);
         }
-        assert_eq!(marks.len(), 128);
+        assert_eq!(marks.count(), 128);
         let mut other = Marks::default();
         assert_eq!(marks.next_unmarked(&other, 0, 200), Some(63));
         assert_eq!(marks.next_unmarked(&other, 64, 200), Some(128));

@@ -343,6 +343,13 @@ impl Sizes {
         }
     }
 
+    /// What a type has of each resource.
+    pub(super) fn of_type(&self, entry: usize) -> impl Iterator<Item = Amount> {
+        self.ladders
+            .iter()
+            .map(move |ladder| ladder.row.get(entry).copied().unwrap_or(0))
+    }
+
     /// The most of each resource that a type of `set` has.
     pub(super) fn largest(&self, set: &BitSet, into: &mut [Amount]) {
         for (ladder, cell) in self.ladders.iter().zip(into) {

@@ -92,11 +92,6 @@ pub(crate) struct Unsatisfied {
 }
 
 impl Checks {
-    /// Whether no rule binds the pod at all.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.hosts.is_empty() && self.domains.is_empty()
-    }
-
     /// Whether rules about labels other than the host bind the pod: what they allow changes with every pod.
     pub(crate) fn has_domains(&self) -> bool {
         !self.domains.is_empty()

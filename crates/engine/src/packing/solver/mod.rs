@@ -1,0 +1,230 @@
+//! The decisions, pod by pod.
+//!
+//! What makes this fast: a rejection that can never change is marked, per shape for what a pod demands and per size
+//! for what it asks for, so that a claim or node that said no for good is never asked again; what a pod's demands
+//! make of a claim's requirements is worked out once per set of requirements, not once per claim; and what is left
+//! of a claim's types is a handful of bit sets combined.
+
+mod accept;
+mod on_claims;
+mod on_nodes;
+mod steered;
+
+use std::collections::VecDeque;
+
+use super::amounts::Amount;
+use super::claim::{Claim, Reservations};
+use super::cost::Steering;
+use super::hash::FastMap;
+use super::ids::{ClaimId, PoolId, ShapeId, SizeId, Table};
+use super::model::Model;
+use super::order::Order;
+use super::pods::PodEntry;
+use super::shapes::{Marks, Relaxed, Shape, Tables};
+use super::topology::{Checks, Narrowed};
+use super::{Options, ReservedMode};
+
+/// What a pod's demands make of a set of requirements right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Resolution {
+    To(Narrowed),
+    Never,
+    NotNow,
+}
+
+/// A pod that may join a claim.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    /// None for a claim that does not exist yet.
+    claim: Option<ClaimId>,
+    pool: PoolId,
+    size: SizeId,
+    shape: ShapeId,
+    relax_min_values: bool,
+}
+
+/// Why a pod went nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Nothing takes it as it is; relaxed it may go somewhere.
+    Unplaced,
+    /// Reserved capacity is all taken for now; relaxing would not help.
+    Reserved,
+}
+
+/// The state of a run.
+pub(super) struct Solver<'o, 'a> {
+    pub(super) model: Model<'a>,
+    pub(super) options: Options<'o>,
+    pub(super) claims: Table<ClaimId, Claim>,
+    pub(super) order: Order,
+    /// For each claim, one row: how much more of each resource its largest types have.
+    headroom: Vec<Amount>,
+    reservations: Reservations,
+    track_reservations: bool,
+    track_min_values: bool,
+    pub(super) checks: Checks,
+    /// Resolutions of the pod that is being placed, by state; valid where the number is the current one.
+    resolutions: Vec<(u64, Resolution)>,
+    attempt: u64,
+    /// Counts placements: nothing that failed before succeeds until it grows.
+    version: u64,
+    failed: FastMap<(ShapeId, SizeId), u64>,
+    /// The claims that will never have room for a size within what a shape's demands leave.
+    too_large: FastMap<(ShapeId, SizeId), Marks>,
+    /// Directs new claims towards cheap types; none where Karpenter is imitated.
+    pub(super) steering: Option<Steering>,
+    pub(super) stopped: bool,
+    /// The positions in the queue of the pods that went nowhere.
+    pub(super) left_over: Vec<PodEntry>,
+}
+
+impl<'o, 'a> Solver<'o, 'a> {
+    pub(super) fn new(model: Model<'a>, options: Options<'o>) -> Self {
+        let reservations = Reservations::new(model.types.reservations.iter().map(|(_, free)| *free));
+        let track_reservations = options.reserved != ReservedMode::Off && !model.types.reserved.is_empty();
+        let track_min_values = model
+            .pools
+            .iter()
+            .any(|pool| model.states.get(pool.template).has_min_values());
+        Self {
+            model,
+            options,
+            claims: Table::default(),
+            order: Order::default(),
+            headroom: Vec::new(),
+            reservations,
+            track_reservations,
+            track_min_values,
+            checks: Checks::default(),
+            resolutions: Vec::new(),
+            attempt: 0,
+            version: 1,
+            failed: FastMap::default(),
+            too_large: FastMap::default(),
+            steering: None,
+            stopped: false,
+            left_over: Vec::new(),
+        }
+    }
+
+    /// Places every pod that can be placed. A pod that fails goes back to the end of the queue; the run ends when
+    /// the queue has been gone through without placing any.
+    pub(super) fn run(&mut self) {
+        let mut queue: VecDeque<(PodEntry, usize)> = std::mem::take(&mut self.model.queue)
+            .into_iter()
+            .map(|entry| (entry, 0))
+            .collect();
+        while let Some((entry, length_when_pushed)) = queue.pop_front() {
+            // The pod was put back when the queue was as long as it is now: everyone had a turn, nobody moved.
+            if length_when_pushed == queue.len() + 1 {
+                queue.push_front((entry, length_when_pushed));
+                break;
+            }
+            if (self.options.should_stop)() {
+                self.stopped = true;
+                break;
+            }
+            if !self.try_schedule(&entry) {
+                let length = queue.len() + 1;
+                queue.push_back((entry, length));
+            }
+        }
+        self.left_over = queue
+            .into_iter()
+            .filter(|(_, pushed)| *pushed > 0)
+            .map(|(entry, _)| entry)
+            .collect();
+    }
+
+    fn try_schedule(&mut self, entry: &PodEntry) -> bool {
+        let memory = entry.attached.is_empty().then_some((entry.shape, entry.size));
+        if let Some(key) = memory
+            && self.failed.get(&key) == Some(&self.version)
+        {
+            return false;
+        }
+        let mut shape = entry.shape;
+        loop {
+            match self.add(entry, shape) {
+                Ok(()) => {
+                    self.version += 1;
+                    return true;
+                }
+                Err(Failure::Reserved) => break,
+                Err(Failure::Unplaced) => match self.relaxed(shape) {
+                    Some(relaxed) => shape = relaxed,
+                    None => break,
+                },
+            }
+        }
+        if let Some(key) = memory {
+            self.failed.insert(key, self.version);
+        }
+        false
+    }
+
+    /// The shape with one demand dropped.
+    pub(super) fn relaxed(&mut self, shape: ShapeId) -> Option<ShapeId> {
+        match self.model.shapes[shape].relaxed {
+            Relaxed::To(relaxed) => return Some(relaxed),
+            Relaxed::Nothing => return None,
+            Relaxed::Unknown => {}
+        }
+        let source = self.model.shapes[shape].relaxed_source(self.model.tolerate_prefer_no_schedule);
+        let relaxed = source.map(|source| {
+            let Model {
+                states,
+                types,
+                taints,
+                topology,
+                shapes,
+                ..
+            } = &mut self.model;
+            let compiled = Shape::compile(
+                source,
+                &mut Tables {
+                    states,
+                    types,
+                    taints,
+                    topology,
+                },
+            );
+            shapes.push(compiled)
+        });
+        self.model.shapes[shape].relaxed = relaxed.map_or(Relaxed::Nothing, Relaxed::To);
+        relaxed
+    }
+
+    fn add(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+        self.prepare(shape);
+        if self.add_to_node(entry, shape) {
+            return Ok(());
+        }
+        self.order.sort();
+        if self.add_to_claim(entry, shape) {
+            return Ok(());
+        }
+        self.add_to_new_claim(entry, shape)
+    }
+
+    /// Works out what the rules allow a pod of `shape` at this moment.
+    pub(super) fn prepare(&mut self, shape: ShapeId) {
+        self.attempt += 1;
+        let Model {
+            shapes,
+            topology,
+            states,
+            ..
+        } = &mut self.model;
+        let shape = &mut shapes[shape];
+        shape.refresh(topology);
+        topology.checks(
+            &shape.owned,
+            &shape.inverse_selected,
+            shape.strict,
+            states,
+            &mut self.checks,
+        );
+    }
+}
