@@ -172,7 +172,7 @@ impl Demand {
             })
             .collect();
         for (at, pool) in model.pools.iter().enumerate() {
-            let prices = problem.evaluation.prices(pool.position);
+            let prices = problem.prices(pool.position);
             let mut offerings = prices.iter().zip(&model.types.class_of_offering);
             let mut listed: Vec<Option<(usize, f64)>> = Vec::with_capacity(prices.len());
             for (entry, it) in problem.catalogue.types.iter().enumerate() {

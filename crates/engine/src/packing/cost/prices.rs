@@ -73,7 +73,7 @@ impl<'p, 'a> Prices<'p, 'a> {
         if let Some(known) = self.orders.get(&key) {
             return Arc::clone(known);
         }
-        let prices = self.problem.evaluation.prices(pool.position);
+        let prices = self.problem.prices(pool.position);
         let mut offerings = prices.iter().zip(class_of_offering);
         let mut order: Vec<(f64, u32)> = Vec::new();
         for (entry, it) in (0_u32..).zip(&self.problem.catalogue.types) {
