@@ -28,6 +28,7 @@ enum Command {
     Diagnose(commands::diagnose::DiagnoseArgs),
     Lint(commands::lint::LintArgs),
     Run(commands::run::RunArgs),
+    Simulate(commands::simulate::SimulateArgs),
 }
 
 impl Cli {
@@ -39,6 +40,7 @@ impl Cli {
             Command::Diagnose(args) => commands::diagnose::run(args),
             Command::Lint(args) => commands::lint::run(args),
             Command::Run(args) => commands::run::run(args),
+            Command::Simulate(args) => commands::simulate::run(args),
         }
     }
 }

@@ -211,7 +211,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
 }
 
 /// How wide a table may be.
-fn width() -> Option<usize> {
+pub(crate) fn width() -> Option<usize> {
     let asked = std::env::var("COLUMNS")
         .ok()
         .and_then(|columns| columns.parse().ok());

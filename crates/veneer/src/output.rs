@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-pub(crate) use crate::columns::{Align, Columns};
+pub(crate) use crate::columns::{Align, Columns, width};
 use crate::input::objects::Objects;
 
 /// Standard output, buffered. Flush it before returning, so that a failure is noticed.
@@ -58,6 +58,12 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
+    /// The same with the time that scheduling took.
+    pub(crate) fn with_solve(mut self, solve_ms: f64) -> Self {
+        self.solve_ms = solve_ms;
+        self
+    }
+
     pub(crate) fn new(load_ms: f64, overlay_ms: f64) -> Self {
         Self {
             load_ms,
@@ -75,6 +81,9 @@ impl fmt::Display for Timing {
             "loading took {} ms, overlays {} ms",
             self.load_ms, self.overlay_ms
         )?;
+        if self.solve_ms > 0.0 {
+            write!(f, ", scheduling {} ms", self.solve_ms)?;
+        }
         match self.peak_rss_mib {
             Some(peak) => write!(f, ", peak memory {peak} MiB"),
             None => Ok(()),

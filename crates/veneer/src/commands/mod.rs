@@ -6,3 +6,4 @@ pub(crate) mod crds;
 pub(crate) mod diagnose;
 pub(crate) mod lint;
 pub(crate) mod run;
+pub(crate) mod simulate;

@@ -96,7 +96,7 @@ impl CatalogueArgs {
     }
 }
 
-/// The regions that NodePools and node classes name, as far as the embedded catalogue knows them.
+/// The regions that NodePools, node classes and nodes name, as far as the embedded catalogue knows them.
 fn regions(objects: &Objects) -> Result<BTreeSet<String>> {
     let requirements = objects
         .node_pools
@@ -113,9 +113,12 @@ fn regions(objects: &Objects) -> Result<BTreeSet<String>> {
     let subnets = classes
         .flat_map(|status| &status.subnets)
         .map(|subnet| &subnet.zone);
+    let nodes = objects.cluster.iter().flat_map(|cluster| &cluster.nodes);
+    let nodes = nodes.filter_map(|node| node.object.metadata.labels.as_ref()?.get(labels::REGION));
     let named: BTreeSet<&String> = required
         .flat_map(|requirement| &requirement.values)
         .chain(subnets)
+        .chain(nodes)
         .collect();
     if named.is_empty() {
         return Ok(BTreeSet::new());

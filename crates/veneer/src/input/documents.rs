@@ -4,12 +4,14 @@
 //! the examples of the NodeOverlay proposals have them, and each is reported: no apiVersion, a number where text
 //! belongs, and a selector with a single expression that is not a list.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use veneer_engine::overlay::{draft, nearest};
 
+use super::cluster::Cluster;
 use super::objects::{Named, Objects, Origin, Sourced};
 use super::tree::Tree;
 use crate::finding::{Finding, Rule};
@@ -68,7 +70,7 @@ pub(crate) fn read(file: &str, text: &str, objects: &mut Objects) {
 /// Reads every object of a document into `objects`.
 pub(crate) fn read_document(file: &str, document: &Document<'_>, objects: &mut Objects) {
     match Tree::parse(document.text, document.lines_before) {
-        Ok(tree) => read_tree(file, &tree, None, objects),
+        Ok(tree) => read_tree(file, tree, None, objects),
         Err(error) => objects.findings.push(unreadable(file, document, &error)),
     }
 }
@@ -101,13 +103,13 @@ fn unreadable(file: &str, document: &Document<'_>, error: &serde_saphyr::Error) 
 }
 
 /// Reads an object, or each one of a list; `parent` is the list around it.
-fn read_tree(file: &str, tree: &Tree, parent: Option<(&str, &str)>, objects: &mut Objects) {
-    let field = |name: &str| tree.get(name).and_then(Tree::text).unwrap_or_default();
+fn read_tree(file: &str, tree: Tree, parent: Option<(&str, &str)>, objects: &mut Objects) {
+    let field = |name: &str| tree.get(name).and_then(Tree::text).unwrap_or_default().to_owned();
     let (mut kind, mut version) = (field("kind"), field("apiVersion"));
     if kind.ends_with("List") && tree.get("items").is_some() {
         let of = kind.trim_end_matches("List");
-        for item in tree.get("items").map_or(&[][..], Tree::items) {
-            read_tree(file, item, Some((of, version)), objects);
+        for item in tree.into_items("items") {
+            read_tree(file, item, Some((of, &version)), objects);
         }
         return;
     }
@@ -115,7 +117,7 @@ fn read_tree(file: &str, tree: &Tree, parent: Option<(&str, &str)>, objects: &mu
     if let Some((list_kind, list_version)) =
         parent.filter(|(list_kind, _)| kind.is_empty() && !list_kind.is_empty())
     {
-        (kind, version) = (list_kind, list_version);
+        (kind, version) = (list_kind.to_owned(), list_version.to_owned());
     }
     if tree.is_empty() {
         return;
@@ -123,17 +125,20 @@ fn read_tree(file: &str, tree: &Tree, parent: Option<(&str, &str)>, objects: &mu
     let value = tree.to_value();
     let origin = Origin {
         file: file.to_owned(),
-        tree: Some(Arc::new(tree.clone())),
+        tree: Some(Arc::new(tree)),
     };
-    read_value(kind, version, value, &origin, objects);
+    read_value(&kind, &version, value, &origin, objects);
 }
 
 /// Reads an object of a known kind; others are counted.
 pub(crate) fn read_value(kind: &str, version: &str, value: Value, origin: &Origin, objects: &mut Objects) {
-    let expected = KINDS.iter().find(|(known, _)| *known == kind);
+    let own = KINDS.iter().find(|(known, _)| *known == kind);
+    let of_cluster = || objects.cluster.as_ref().and_then(|_| Cluster::version_of(kind));
+    let expected = own
+        .map(|(_, version)| Cow::Borrowed(*version))
+        .or_else(of_cluster);
     let group = |version: &str| version.split_once('/').map(|(group, _)| group.to_owned());
-    let Some((_, expected)) = expected.filter(|(_, of)| version.is_empty() || group(of) == group(version))
-    else {
+    let Some(expected) = expected.filter(|of| version.is_empty() || group(of) == group(version)) else {
         let kind = if kind.is_empty() { "no kind" } else { kind };
         *objects.ignored.entry(kind.to_owned()).or_default() += 1;
         return;
@@ -164,7 +169,7 @@ pub(crate) fn read_value(kind: &str, version: &str, value: Value, origin: &Origi
         objects
             .findings
             .push(origin.finding(Rule::MissingApiVersion, &object, "apiVersion", message, &fix));
-    } else if version != *expected {
+    } else if version != expected {
         let message = format!("{version:?} is not supported; expected {expected:?}. The object was left out");
         let fix = "rewrite the object for that version";
         objects
@@ -187,12 +192,17 @@ pub(crate) fn read_value(kind: &str, version: &str, value: Value, origin: &Origi
             &mut objects.ec2_node_classes,
             &mut objects.findings,
         ),
-        _ => take(
+        "KWOKNodeClass" => take(
             value,
             origin,
             &mut objects.kwok_node_classes,
             &mut objects.findings,
         ),
+        _ => {
+            if let Some(cluster) = &mut objects.cluster {
+                cluster.take(kind, value, origin, &mut objects.findings);
+            }
+        }
     }
 }
 
@@ -202,21 +212,33 @@ fn take<T: DeserializeOwned + Named>(
     into: &mut Vec<Sourced<T>>,
     findings: &mut Vec<Finding>,
 ) {
+    let read = parse(value, T::KIND, origin, findings);
+    into.extend(read.map(|object| Sourced {
+        object,
+        origin: origin.clone(),
+    }));
+}
+
+/// Reads one object; what is wrong with it becomes a finding.
+pub(super) fn parse<T: DeserializeOwned>(
+    value: Value,
+    kind: &str,
+    origin: &Origin,
+    findings: &mut Vec<Finding>,
+) -> Option<T> {
     let name = value
         .pointer("/metadata/name")
         .and_then(Value::as_str)
         .unwrap_or_default();
-    let object = format!("{} {name}", T::KIND);
+    let object = format!("{kind} {name}");
     match serde_path_to_error::deserialize(value) {
-        Ok(object) => into.push(Sourced {
-            object,
-            origin: origin.clone(),
-        }),
+        Ok(read) => Some(read),
         Err(error) => {
             let field = error.path().to_string();
             let field = if field == "." { "" } else { &field };
             let message = format!("{}; the object was left out", in_words(error.inner()));
             findings.push(origin.finding(Rule::MalformedObject, &object, field, message, ""));
+            None
         }
     }
 }

@@ -1,10 +1,12 @@
 //! What commands work on: objects from files or a live cluster, and the catalogue of instance types.
 
 mod catalogue;
+pub(crate) mod cluster;
 pub(crate) mod documents;
 mod live;
 pub(crate) mod objects;
 mod tree;
+pub(crate) mod workloads;
 
 use std::fs;
 use std::io::Read;
@@ -39,25 +41,59 @@ pub(crate) struct ManifestArgs {
 impl ManifestArgs {
     /// Reads the objects, from the live cluster unless files were given.
     pub(crate) fn load(&self) -> Result<Objects> {
-        let mut objects = if self.files.is_empty() {
-            live::load(self.context.as_deref(), self.kubeconfig.as_deref())?
-        } else {
-            from_files(&self.files)?
-        };
-        objects.settle();
-        if !self.propose.is_empty() {
-            let mut proposed = from_files(&self.propose)?;
-            proposed.settle();
-            if proposed.is_empty() && proposed.findings.is_empty() {
-                bail!(
-                    "--propose: found no NodePool, NodeOverlay or Overprovisioner in {}",
-                    shown(&self.propose)
-                );
-            }
+        let mut objects = self.base(Objects::default)?;
+        if let Some(proposed) = self.proposed(Objects::default)? {
             objects.layer(proposed);
             objects.settle();
         }
         Ok(objects)
+    }
+
+    /// Reads the objects with pods, nodes and what else scheduling needs: without the proposed ones, if there are
+    /// any, and with them.
+    pub(crate) fn load_cluster(&self) -> Result<(Option<Objects>, Objects)> {
+        let empty = || Objects {
+            cluster: Some(Box::default()),
+            ..Objects::default()
+        };
+        let mut objects = self.base(empty)?;
+        let Some(proposed) = self.proposed(empty)? else {
+            return Ok((None, objects));
+        };
+        let before = objects.clone();
+        objects.layer(proposed);
+        objects.settle();
+        Ok((Some(before), objects))
+    }
+
+    fn base(&self, empty: impl Fn() -> Objects) -> Result<Objects> {
+        let mut objects = if self.files.is_empty() {
+            live::load(self.context.as_deref(), self.kubeconfig.as_deref(), empty())?
+        } else {
+            read_files(&self.files, empty())?
+        };
+        objects.settle();
+        Ok(objects)
+    }
+
+    fn proposed(&self, empty: impl Fn() -> Objects) -> Result<Option<Objects>> {
+        if self.propose.is_empty() {
+            return Ok(None);
+        }
+        let mut proposed = read_files(&self.propose, empty())?;
+        proposed.settle();
+        if proposed.is_empty() && proposed.findings.is_empty() {
+            let more = if proposed.cluster.is_some() {
+                ", pod or node"
+            } else {
+                ""
+            };
+            bail!(
+                "--propose: found no NodePool, NodeOverlay or Overprovisioner{more} in {}",
+                shown(&self.propose)
+            );
+        }
+        Ok(Some(proposed))
     }
 
     /// Where the objects come from, in words.
@@ -77,7 +113,10 @@ fn shown(paths: &[PathBuf]) -> String {
 
 /// Reads the objects of files and folders.
 pub(crate) fn from_files(paths: &[PathBuf]) -> Result<Objects> {
-    let mut objects = Objects::default();
+    read_files(paths, Objects::default())
+}
+
+fn read_files(paths: &[PathBuf], mut objects: Objects) -> Result<Objects> {
     for (name, text) in texts(paths)? {
         documents::read(&name, &text, &mut objects);
     }

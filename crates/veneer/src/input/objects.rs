@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use veneer_api::{EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, Overprovisioner};
 
+use super::cluster::Cluster;
 use super::tree::Tree;
 use crate::finding::{Finding, Rule};
 
@@ -52,13 +53,15 @@ pub(crate) struct Sourced<T> {
 }
 
 /// What was read.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
     pub(crate) node_pools: Vec<Sourced<NodePool>>,
     pub(crate) node_overlays: Vec<Sourced<NodeOverlay>>,
     pub(crate) overprovisioners: Vec<Sourced<Overprovisioner>>,
     pub(crate) ec2_node_classes: Vec<Sourced<EC2NodeClass>>,
     pub(crate) kwok_node_classes: Vec<Sourced<KWOKNodeClass>>,
+    /// Pods, nodes and what else scheduling needs; none for a command that has no use for them.
+    pub(crate) cluster: Option<Box<Cluster>>,
     /// How many objects of each other kind there were.
     pub(crate) ignored: BTreeMap<String, usize>,
     /// What is wrong with the rest.
@@ -109,6 +112,9 @@ impl Objects {
         replace(&mut self.overprovisioners, proposed.overprovisioners);
         replace(&mut self.ec2_node_classes, proposed.ec2_node_classes);
         replace(&mut self.kwok_node_classes, proposed.kwok_node_classes);
+        if let (Some(cluster), Some(proposed)) = (&mut self.cluster, proposed.cluster) {
+            cluster.layer(*proposed);
+        }
         for (kind, count) in proposed.ignored {
             *self.ignored.entry(kind).or_default() += count;
         }
@@ -123,11 +129,17 @@ impl Objects {
         settle(&mut self.overprovisioners, findings);
         settle(&mut self.ec2_node_classes, findings);
         settle(&mut self.kwok_node_classes, findings);
+        if let Some(cluster) = &mut self.cluster {
+            cluster.settle(findings);
+        }
     }
 
     /// Whether nothing that commands work on was found.
     pub(crate) fn is_empty(&self) -> bool {
-        self.node_pools.is_empty() && self.node_overlays.is_empty() && self.overprovisioners.is_empty()
+        self.node_pools.is_empty()
+            && self.node_overlays.is_empty()
+            && self.overprovisioners.is_empty()
+            && self.cluster.as_ref().is_none_or(|cluster| cluster.is_empty())
     }
 }
 

@@ -59,11 +59,20 @@ impl Tree {
         }
     }
 
-    /// The items of a list.
-    pub(crate) fn items(&self) -> &[Self] {
-        match &self.node {
-            Node::List(items) => items,
-            Node::Scalar(_) | Node::Map(_) => &[],
+    /// The items of the list in a field.
+    pub(crate) fn into_items(self, name: &str) -> Vec<Self> {
+        let Node::Map(fields) = self.node else {
+            return Vec::new();
+        };
+        match fields.into_iter().find(|(key, _)| key == name) {
+            Some((
+                _,
+                Self {
+                    node: Node::List(items),
+                    ..
+                },
+            )) => items,
+            _ => Vec::new(),
         }
     }
 

@@ -203,7 +203,7 @@ pub(crate) fn run(args: &DiagnoseArgs) -> Result<ExitCode> {
 }
 
 /// Whether an object could not be used as it is.
-fn is_bad_input(finding: &Finding) -> bool {
+pub(crate) fn is_bad_input(finding: &Finding) -> bool {
     matches!(
         finding.rule,
         Rule::Unreadable | Rule::MalformedObject | Rule::UnsupportedVersion | Rule::InvalidField
@@ -239,7 +239,7 @@ fn level(finding: &Finding) -> Level {
 }
 
 /// Findings on standard error, worst first.
-fn tell<'a>(err: &mut impl Write, findings: impl Iterator<Item = &'a Finding>) -> Result<()> {
+pub(crate) fn tell<'a>(err: &mut impl Write, findings: impl Iterator<Item = &'a Finding>) -> Result<()> {
     let mut findings: Vec<&Finding> = findings.collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(level(finding)));
     for finding in findings {

@@ -1,0 +1,303 @@
+//! The report for people.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use veneer_engine::resources::{CPU, MEMORY, ResourceList};
+
+use super::report::{Change, ClaimReport, NodeReport, Report, UnschedulableReport, Why};
+use crate::output::{Align, Columns, width};
+
+/// Below this width, what a node is launched as stands in one column.
+const ROOMY: usize = 115;
+/// A table shows this many existing nodes; wide shows all.
+const EXISTING: usize = 20;
+/// How many pods are named where many share a fate.
+const NAMED: usize = 3;
+
+pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io::Result<()> {
+    if report.pods() == 0 {
+        return writeln!(out, "Nothing to schedule.");
+    }
+    paragraph(out, &summary(report))?;
+    if let Some(saving) = &report.packing {
+        let text = format!(
+            "First-fit decreasing would cost ${}/h; no packing costs less than ${}/h (at most {:.1} % less than this).",
+            price(saving.ffd_hourly),
+            price(saving.lower_bound),
+            saving.gap * 100.0
+        );
+        paragraph(out, &text)?;
+    }
+    if let Some(change) = &report.change {
+        paragraph(out, &difference(change))?;
+    }
+    if !report.new_node_claims.is_empty() {
+        writeln!(out)?;
+        if wide {
+            write_every_node(out, &report.new_node_claims)?;
+        } else {
+            write_nodes(out, &report.new_node_claims)?;
+        }
+    }
+    if !report.existing_nodes.is_empty() {
+        writeln!(out)?;
+        write_existing(out, &report.existing_nodes, wide)?;
+    }
+    if !report.unschedulable.is_empty() {
+        writeln!(out)?;
+        write_unschedulable(out, &report.unschedulable, wide)?;
+    }
+    Ok(())
+}
+
+/// A line of text that wraps as tables do.
+fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
+    let limit = width().unwrap_or(usize::MAX);
+    let mut length = 0;
+    for word in text.split(' ') {
+        let more = word.chars().count() + 1;
+        if length > 0 && length + more > limit {
+            writeln!(out)?;
+            length = 0;
+        }
+        let gap = if length == 0 { "" } else { " " };
+        write!(out, "{gap}{word}")?;
+        length += more;
+    }
+    writeln!(out)
+}
+
+fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+fn summary(report: &Report<'_>) -> String {
+    let on_new = report.pods() - report.pods_on_existing() - report.unschedulable.len();
+    let mut parts = vec![format!(
+        "{on_new} on {}",
+        counted(report.new_node_claims.len(), "new node")
+    )];
+    if !report.existing_nodes.is_empty() {
+        let nodes = counted(report.existing_nodes.len(), "existing node");
+        parts.push(format!("{} on {nodes}", report.pods_on_existing()));
+    }
+    parts.push(format!("{} unschedulable", report.unschedulable.len()));
+    let cost = &report.cost;
+    let list = if cost.hourly == cost.list_hourly {
+        String::new()
+    } else {
+        format!(" (${} at list prices)", price(cost.list_hourly))
+    };
+    format!(
+        "{}: {}. New nodes cost ${}/h{list}.",
+        counted(report.pods(), "pod"),
+        parts.join(", "),
+        price(cost.hourly)
+    )
+}
+
+fn difference(change: &Change) -> String {
+    let signed = |number: i64, noun: &str| {
+        let plural = if number.abs() == 1 { "" } else { "s" };
+        format!("{number:+} {noun}{plural}")
+    };
+    let dollars = |amount: f64| {
+        let sign = if amount < 0.0 { '-' } else { '+' };
+        format!("{sign}${}/h", price(amount.abs()))
+    };
+    format!(
+        "The proposal makes a difference of {}, {}, {:+} unschedulable, {} ({} at list prices).",
+        signed(change.pods, "pod"),
+        signed(change.new_node_claims, "new node"),
+        change.unschedulable,
+        dollars(change.hourly),
+        dollars(change.list_hourly)
+    )
+}
+
+fn price(dollars: f64) -> String {
+    format!("{dollars:.4}")
+}
+
+/// A number with at most three decimals.
+fn short(number: f64) -> String {
+    let text = format!("{number:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn cpu(requests: &ResourceList) -> String {
+    let milli = requests
+        .get(CPU)
+        .map_or(0, veneer_engine::quantity::Quantity::milli_value);
+    short(milli as f64 / 1000.0)
+}
+
+fn memory(requests: &ResourceList) -> String {
+    let bytes = requests
+        .get(MEMORY)
+        .map_or(0, veneer_engine::quantity::Quantity::value);
+    let text = format!("{:.1}", bytes as f64 / f64::from(1 << 30));
+    format!("{}Gi", text.trim_end_matches(".0"))
+}
+
+/// Type, capacity type, zone, price and list price.
+fn cheapest(claim: &ClaimReport<'_>) -> [String; 5] {
+    match &claim.cheapest {
+        Some(it) => [
+            it.instance_type.clone(),
+            it.capacity_type.clone(),
+            it.zone.clone(),
+            price(it.price),
+            price(it.list_price),
+        ],
+        None => std::array::from_fn(|_| "-".to_owned()),
+    }
+}
+
+/// Nodes that look alike share a row.
+fn write_nodes(out: &mut impl Write, claims: &[ClaimReport<'_>]) -> io::Result<()> {
+    let is_roomy = width().is_none_or(|width| width >= ROOMY);
+    let mut columns = Columns::new()
+        .column("NODES", Align::Right)
+        .column("NODEPOOL", Align::Left)
+        .column("PODS", Align::Right)
+        .column("CPU", Align::Right)
+        .column("MEMORY", Align::Right);
+    columns = if is_roomy {
+        columns
+            .fixed("CHEAPEST TYPE")
+            .fixed("CAPACITY TYPE")
+            .fixed("ZONE")
+    } else {
+        columns.column("CHEAPEST OFFERING", Align::Left)
+    };
+    columns = columns
+        .column("$/H", Align::Right)
+        .column("LIST $/H", Align::Right)
+        .column("CANDIDATES", Align::Right);
+    let mut groups: Vec<(usize, Vec<String>)> = Vec::new();
+    let mut known: BTreeMap<Vec<String>, usize> = BTreeMap::new();
+    for claim in claims {
+        let mut cells = vec![
+            claim.node_pool.clone(),
+            claim.pods.len().to_string(),
+            cpu(&claim.requests),
+            memory(&claim.requests),
+        ];
+        let [instance_type, capacity_type, zone, price, list_price] = cheapest(claim);
+        if is_roomy {
+            cells.extend([instance_type, capacity_type, zone]);
+        } else {
+            cells.push(format!("{instance_type} {capacity_type} {zone}"));
+        }
+        cells.extend([price, list_price, claim.instance_types.len().to_string()]);
+        let at = *known.entry(cells.clone()).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((count, _)) => *count += 1,
+            None => groups.push((1, cells)),
+        }
+    }
+    for (count, mut cells) in groups {
+        cells.insert(0, count.to_string());
+        columns.row(cells);
+    }
+    columns.write(out)
+}
+
+fn write_every_node(out: &mut impl Write, claims: &[ClaimReport<'_>]) -> io::Result<()> {
+    let mut columns = Columns::new()
+        .column("NODEPOOL", Align::Left)
+        .column("PODS", Align::Right)
+        .column("CPU", Align::Right)
+        .column("MEMORY", Align::Right)
+        .fixed("CHEAPEST TYPE")
+        .fixed("CAPACITY TYPE")
+        .fixed("ZONE")
+        .column("$/H", Align::Right)
+        .column("LIST $/H", Align::Right)
+        .column("OVERLAYS", Align::Left)
+        .column("CANDIDATES", Align::Right)
+        .column("NAMES", Align::Left);
+    for claim in claims {
+        let mut cells = vec![
+            claim.node_pool.clone(),
+            claim.pods.len().to_string(),
+            cpu(&claim.requests),
+            memory(&claim.requests),
+        ];
+        cells.extend(cheapest(claim));
+        let overlays = claim.cheapest.as_ref().map_or(&[][..], |it| &it.overlays);
+        cells.push(if overlays.is_empty() {
+            "-".to_owned()
+        } else {
+            overlays.join(", ")
+        });
+        cells.push(claim.instance_types.len().to_string());
+        cells.push(claim.pods.join(", "));
+        columns.row(cells);
+    }
+    columns.write(out)
+}
+
+fn write_existing(out: &mut impl Write, nodes: &[NodeReport], wide: bool) -> io::Result<()> {
+    let mut columns = Columns::new()
+        .column("EXISTING NODE", Align::Left)
+        .column("PODS", Align::Right)
+        .column("NAMES", Align::Left);
+    let shown = if wide { nodes.len() } else { EXISTING };
+    for node in nodes.iter().take(shown) {
+        let names = node.pods.iter().map(String::as_str);
+        columns.row(vec![
+            node.node.clone(),
+            node.pods.len().to_string(),
+            some(names, node.pods.len(), wide),
+        ]);
+    }
+    columns.write(out)?;
+    match nodes.len().saturating_sub(shown) {
+        0 => Ok(()),
+        more => writeln!(out, "and {}; -o wide shows all", counted(more, "more node")),
+    }
+}
+
+/// The first few names, or all of them.
+fn some<'a>(names: impl Iterator<Item = &'a str>, count: usize, all: bool) -> String {
+    let shown = if all { count } else { NAMED };
+    let mut text = names.take(shown).collect::<Vec<_>>().join(", ");
+    if count > shown {
+        text.push_str(&format!(" and {} more", count - shown));
+    }
+    text
+}
+
+/// Pods with the same reasons share rows, one for each NodePool.
+fn write_unschedulable(out: &mut impl Write, pods: &[UnschedulableReport], wide: bool) -> io::Result<()> {
+    let mut groups: Vec<(&[Why], Vec<&str>)> = Vec::new();
+    let mut known: BTreeMap<&[Why], usize> = BTreeMap::new();
+    for pod in pods {
+        let at = *known.entry(&pod.reasons).or_insert(groups.len());
+        match groups.get_mut(at) {
+            Some((_, names)) => names.push(&pod.pod),
+            None => groups.push((&pod.reasons, vec![&pod.pod])),
+        }
+    }
+    let mut columns = Columns::new()
+        .column("UNSCHEDULABLE", Align::Right)
+        .column("NAMES", Align::Left)
+        .column("NODEPOOL", Align::Left)
+        .column("WHY", Align::Left);
+    for (reasons, names) in groups {
+        let mut first = [
+            names.len().to_string(),
+            some(names.iter().copied(), names.len(), wide),
+        ];
+        for why in reasons {
+            let [count, names] = std::mem::take(&mut first);
+            let pool = why.node_pool.as_deref().unwrap_or("-").to_owned();
+            columns.row(vec![count, names, pool, why.message.clone()]);
+        }
+    }
+    columns.write(out)
+}
