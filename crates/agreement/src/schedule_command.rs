@@ -191,8 +191,8 @@ fn print(report: &Report, seed: u64, only: Option<Constraint>) -> Result<ExitCod
     }
     writeln!(
         out,
-        "{:<26}{:>8}{:>8}{:>8}{:>8}{:>8}  agree",
-        "", "cases", "same", "one of", "as good", "differ"
+        "{:<26}{:>8}{:>8}{:>8}{:>8}{:>8}{:>8}  agree",
+        "", "cases", "same", "one of", "ordered", "as good", "differ"
     )?;
     for (title, tallies) in [("alone", &report.alone), ("with others", &report.combined)] {
         if !tallies.is_empty() {

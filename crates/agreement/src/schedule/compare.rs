@@ -94,10 +94,15 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
     }
 }
 
-/// Whether our answer is as good as the different answers that Karpenter gave to the same question.
+/// Whether our answer is as good as the different answers that Karpenter gave to the same question. One that places
+/// more pods than any of them is, whatever it takes: Karpenter may choose a domain that leads nowhere.
 #[must_use]
 pub fn within(theirs: &[Answer], ours: &Answer) -> Vec<String> {
     let mut details = Vec::new();
+    let fewest = theirs.iter().map(|answer| answer.unschedulable.len()).min().unwrap_or(0);
+    if ours.unschedulable.len() < fewest {
+        return details;
+    }
     let measures: [(&str, &dyn Fn(&Answer) -> f64); 3] = [
         ("claims", &|answer| answer.new_node_claims.len() as f64),
         ("unschedulable pods", &|answer| answer.unschedulable.len() as f64),

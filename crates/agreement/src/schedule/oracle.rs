@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -11,6 +12,9 @@ use serde_json::Value;
 use super::answer::Answer;
 use super::{Facts, Scenario};
 use crate::harness::{oracle, oracle_program};
+
+/// How long an oracle without input may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The oracle's programs, built.
 pub struct Programs {
@@ -99,8 +103,17 @@ impl Oracle {
 
 impl Drop for Oracle {
     fn drop(&mut self) {
-        // Both fail only if the process has ended by itself.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        // Without input it ends by itself, and writes what it has counted if it counts coverage; one that is stuck is
+        // ended. Killing and waiting fail only if it has ended meanwhile.
+        self.questions = None;
+        let deadline = Instant::now() + PATIENCE;
+        while matches!(self.child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
