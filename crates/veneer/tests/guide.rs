@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 5] = ["overlays", "diagnose", "lint", "convert", "catalog"];
+const PAGES: [&str; 6] = ["overlays", "diagnose", "lint", "convert", "catalog", "simulate"];
 const FENCE: &str = "```";
 
 /// What the command of a capture prints; `$ COLUMNS=80 veneer …` sets the width.

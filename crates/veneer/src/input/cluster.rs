@@ -66,6 +66,10 @@ macro_rules! cluster {
                 })+
             }
 
+            fn append(&mut self, mut more: Self) {
+                $(self.$field.append(&mut more.$field);)+
+            }
+
             /// Puts `proposed` over these objects: what has the same kind, namespace and name is replaced.
             pub(super) fn layer(&mut self, proposed: Self) {
                 $(layer(&mut self.$field, proposed.$field);)+
@@ -108,6 +112,49 @@ impl Cluster {
             .into_iter()
             .filter(move |resource| !is_workload(&resource.kind))
     }
+}
+
+/// Reads a JSON list of these kinds alone, as `kubectl get pods -o json` writes it, without keeping its lines: it may
+/// be very long. Says whether that went well; where anything is wrong, nothing is read.
+pub(super) fn read_list(file: &str, text: &str, cluster: &mut Cluster) -> bool {
+    if !text.trim_start().starts_with('{') {
+        return false;
+    }
+    let Ok(mut list) = serde_json::from_str::<Value>(text) else {
+        return false;
+    };
+    let Some(Value::Array(items)) = list.get_mut("items").map(Value::take) else {
+        return false;
+    };
+    let of_list = |field: &str| {
+        list.get(field)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (list_kind, list_version) = (of_list("kind"), of_list("apiVersion"));
+    let origin = Origin {
+        file: file.to_owned(),
+        tree: None,
+    };
+    let (mut read, mut findings) = (Cluster::default(), Vec::new());
+    for item in items {
+        let text = |field: &str| item.get(field).and_then(Value::as_str).map(str::to_owned);
+        let kind = text("kind").unwrap_or_else(|| list_kind.trim_end_matches("List").to_owned());
+        let version = text("apiVersion").unwrap_or_else(|| list_version.clone());
+        let is_named = item
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .is_some_and(|name| !name.is_empty());
+        if !is_named || Cluster::version_of(&kind).is_none_or(|expected| expected != version) {
+            return false;
+        }
+        read.take(&kind, item, &origin, &mut findings);
+    }
+    if findings.is_empty() {
+        cluster.append(read);
+    }
+    findings.is_empty()
 }
 
 fn take<T: DeserializeOwned + Resource<DynamicType = ()>>(

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use veneer_engine::overlay::{draft, nearest};
 
-use super::cluster::Cluster;
+use super::cluster::{self, Cluster};
 use super::objects::{Named, Objects, Origin, Sourced};
 use super::tree::Tree;
 use crate::finding::{Finding, Rule};
@@ -69,6 +69,11 @@ pub(crate) fn read(file: &str, text: &str, objects: &mut Objects) {
 
 /// Reads every object of a document into `objects`.
 pub(crate) fn read_document(file: &str, document: &Document<'_>, objects: &mut Objects) {
+    if let Some(cluster) = &mut objects.cluster
+        && cluster::read_list(file, document.text, cluster)
+    {
+        return;
+    }
     match Tree::parse(document.text, document.lines_before) {
         Ok(tree) => read_tree(file, tree, None, objects),
         Err(error) => objects.findings.push(unreadable(file, document, &error)),

@@ -37,9 +37,9 @@ pub(crate) fn pods(cluster: &Cluster) -> (Vec<Pod>, Option<String>) {
         pods.extend((0..workload.count).map(|at| workload.pod(name, at)));
     }
     let note = (!pods.is_empty()).then(|| {
-        let noun = if pods.len() == 1 { "pod comes" } else { "pods come" };
+        let verb = if pods.len() == 1 { "pod is" } else { "pods are" };
         format!(
-            "{} {noun} from workloads without pods ({})",
+            "{} {verb} not there yet, but workloads would make them ({})",
             pods.len(),
             sources.join(", ")
         )

@@ -37,8 +37,7 @@ use report::{Report, Saving, View};
   veneer simulate -f manifests/ --propose bigger-pool.yaml -o json
   veneer simulate --fail-on-unschedulable
 
-Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input (what can be read is
-shown all the same).")]
+Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input.")]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
     manifests: ManifestArgs,

@@ -99,22 +99,27 @@ fn summary(report: &Report<'_>) -> String {
 }
 
 fn difference(change: &Change) -> String {
-    let signed = |number: i64, noun: &str| {
-        let plural = if number.abs() == 1 { "" } else { "s" };
-        format!("{number:+} {noun}{plural}")
-    };
+    let counts = [
+        (change.pods, "pod", "pods"),
+        (change.new_node_claims, "new node", "new nodes"),
+        (change.unschedulable, "unschedulable", "unschedulable"),
+    ];
+    let changed = counts.iter().filter(|(number, ..)| *number != 0);
+    let mut parts: Vec<String> = changed
+        .map(|(number, one, many)| format!("{number:+} {}", if number.abs() == 1 { one } else { many }))
+        .collect();
     let dollars = |amount: f64| {
         let sign = if amount < 0.0 { '-' } else { '+' };
-        format!("{sign}${}/h", price(amount.abs()))
+        format!("{sign}${}", price(amount.abs()))
     };
-    format!(
-        "The proposal makes a difference of {}, {}, {:+} unschedulable, {} ({} at list prices).",
-        signed(change.pods, "pod"),
-        signed(change.new_node_claims, "new node"),
-        change.unschedulable,
-        dollars(change.hourly),
-        dollars(change.list_hourly)
-    )
+    if (change.hourly, change.list_hourly) != (0.0, 0.0) {
+        let list = dollars(change.list_hourly);
+        parts.push(format!("{}/h ({list} at list prices)", dollars(change.hourly)));
+    }
+    if parts.is_empty() {
+        return "The proposal changes neither nodes nor costs.".to_owned();
+    }
+    format!("The proposal changes: {}.", parts.join(", "))
 }
 
 fn price(dollars: f64) -> String {
