@@ -1,8 +1,15 @@
 //! Packs generated pods and prints the time it takes: `pack KIND COUNT CATALOGUE [TIMES]`.
 //!
-//! KIND is `generic` or `diverse` (a fifth each: generic, zone spread, hostname spread, zone affinity, hostname
-//! anti-affinity, as in Karpenter's own benchmark). CATALOGUE is a file in the format of Karpenter's KWOK provider,
-//! or a region of the embedded AWS catalogue.
+//! KIND is one of
+//! - `generic`: pods that demand nothing;
+//! - `diverse`: a fifth each generic, zone spread, hostname spread, zone affinity, hostname anti-affinity, as in
+//!   Karpenter's own benchmark;
+//! - `preferring`: pods with preferences that cannot all be had;
+//! - `distinct`: no two pods alike in size, labels or demands;
+//! - `impossible`: pods that fit nowhere, between others that do;
+//! - `nodes`: generic pods and as many existing nodes as a tenth of them.
+//!
+//! CATALOGUE is a file in the format of Karpenter's KWOK provider, or a region of the embedded AWS catalogue.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -15,7 +22,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::packing::{Objects, Options, Problem, solve};
@@ -33,6 +40,22 @@ impl Random {
     fn letter(&mut self) -> &'static str {
         ["a", "b", "c", "d", "e", "f", "g"][self.below(7) as usize]
     }
+}
+
+const PREFERRING: u64 = 5;
+const DISTINCT: u64 = 6;
+const IMPOSSIBLE: u64 = 7;
+
+fn node(number: u64) -> Node {
+    let amounts = json!({ "cpu": "4", "memory": "16Gi", "pods": "58" });
+    serde_json::from_value(json!({
+        "metadata": { "name": format!("node-{number}"), "labels": {
+            "kubernetes.io/hostname": format!("node-{number}"), "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux",
+            "topology.kubernetes.io/zone": format!("zone-{}", number % 3) } },
+        "spec": { "providerID": format!("x://{number}") },
+        "status": { "allocatable": amounts, "capacity": amounts },
+    }))
+    .unwrap()
 }
 
 fn pod(kind: u64, number: u64, random: &mut Random) -> Pod {
@@ -60,6 +83,27 @@ fn pod(kind: u64, number: u64, random: &mut Random) -> Pod {
             labels = json!({ "app": "nginx" });
             spec["affinity"] = json!({ "podAntiAffinity": term("kubernetes.io/hostname", &labels) });
         }
+        PREFERRING => {
+            labels = json!({ "app": "nginx" });
+            let apart = |weight: u32, key: &str| {
+                json!({ "weight": weight, "podAffinityTerm": {
+                    "topologyKey": key, "labelSelector": { "matchLabels": { "app": "nginx" } } } })
+            };
+            spec["affinity"] = json!({
+                "nodeAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [{ "weight": 1, "preference": {
+                    "matchExpressions": [{ "key": "kubernetes.io/arch", "operator": "In", "values": ["arm64"] }] } }] },
+                "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
+                    apart(10, "topology.kubernetes.io/zone"), apart(1, "kubernetes.io/hostname")] },
+            });
+        }
+        DISTINCT => {
+            labels = json!({ "app": format!("app-{number}") });
+            spec["containers"][0]["resources"]["requests"]["cpu"] = json!(format!("{}m", 100 + number % 7919));
+            spec["containers"][0]["resources"]["requests"]["memory"] = json!(format!("{}Ki", 100_000 + number));
+            spec["affinity"] = json!({ "podAntiAffinity": term("kubernetes.io/hostname", &labels) });
+            spec["tolerations"] = json!([{ "key": format!("taint-{number}"), "operator": "Exists" }]);
+        }
+        IMPOSSIBLE if number % 2 == 0 => spec["nodeSelector"] = json!({ "example.com/rack": format!("r{}", number % 50) }),
         _ => {}
     }
     serde_json::from_value(json!({
@@ -73,7 +117,7 @@ fn pod(kind: u64, number: u64, random: &mut Random) -> Pod {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let [_, kind, count, catalogue, rest @ ..] = arguments.as_slice() else {
-        println!("usage: pack generic|diverse COUNT CATALOGUE [TIMES]");
+        println!("usage: pack generic|diverse|preferring|distinct|impossible|nodes COUNT CATALOGUE [TIMES]");
         return;
     };
     let count: u64 = count.parse().unwrap();
@@ -87,7 +131,13 @@ fn main() {
     let mut random = Random(42);
     let pods = (0..count)
         .map(|number| {
-            let kind = if kind == "diverse" { number * 5 / count } else { 0 };
+            let kind = match kind.as_str() {
+                "diverse" => number * 5 / count,
+                "preferring" => PREFERRING,
+                "distinct" => DISTINCT,
+                "impossible" => IMPOSSIBLE,
+                _ => 0,
+            };
             pod(kind, number, &mut random)
         })
         .collect();
@@ -97,8 +147,10 @@ fn main() {
             "nodeClassRef": { "group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default" } } } },
     }))
     .unwrap();
+    let nodes = if kind == "nodes" { count / 10 } else { 0 };
     let objects = Objects {
         pods,
+        nodes: (0..nodes).map(node).collect(),
         node_pools: vec![node_pool],
         ..Objects::default()
     };

@@ -85,6 +85,17 @@ impl Selector {
         *self == Self::Absent || self.selects(labels)
     }
 
+    /// A label of which the selector demands one of some values, if there is such a demand.
+    pub(super) fn demanded_values(&self) -> Option<(&str, &[String])> {
+        let Self::All(demands) = self else {
+            return None;
+        };
+        demands.iter().find_map(|demand| match demand {
+            Demand::In(key, values) => Some((key.as_str(), values.as_slice())),
+            _ => None,
+        })
+    }
+
     /// The labels that it looks at.
     pub(super) fn keys(selector: Option<&LabelSelector>) -> impl Iterator<Item = &str> {
         let labels = selector

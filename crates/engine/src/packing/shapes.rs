@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use super::amounts::Amount;
 use super::constraints::Constraints;
 use super::host_ports::HostPort;
-use super::ids::{GroupId, Id, ShapeId, StateId, Table};
+use super::ids::{GroupId, ShapeId, StateId, Table};
 use super::selector::Selector;
 use super::states::States;
 use super::taints::{TaintLists, Tolerated};
@@ -189,24 +189,19 @@ impl Shape {
 
     /// Looks at the rules that have come into being since the last look.
     pub(super) fn refresh(&mut self, topology: &Topology<'_>) {
+        if topology.rules() == (self.selected_of, self.inverse_selected_of) {
+            return;
+        }
         let subject = Subject {
             namespace: &self.namespace,
             labels: &self.labels,
         };
-        let groups = topology.groups();
-        for id in (self.selected_of..groups.len()).map(GroupId::new) {
-            if groups[id].selects(subject) {
-                self.selected.push(id);
-            }
-        }
-        self.selected_of = groups.len();
-        let inverse = topology.inverse();
-        for id in (self.inverse_selected_of..inverse.len()).map(GroupId::new) {
-            if inverse[id].selects(subject) {
-                self.inverse_selected.push(id);
-            }
-        }
-        self.inverse_selected_of = inverse.len();
+        let (selected, of) = topology.selecting(subject, self.selected_of);
+        self.selected.extend(selected);
+        self.selected_of = of;
+        let (selected, of) = topology.inverse_selecting(subject, self.inverse_selected_of);
+        self.inverse_selected.extend(selected);
+        self.inverse_selected_of = of;
     }
 }
 

@@ -74,7 +74,7 @@ impl Solver<'_, '_> {
     }
 
     /// What the demands and rules of a pod make of `state`.
-    fn resolve(&mut self, state: StateId, shape: ShapeId) -> Resolution {
+    pub(super) fn resolve(&mut self, state: StateId, shape: ShapeId) -> Resolution {
         let at = state.index();
         if let Some((attempt, known)) = self.resolutions.get(at)
             && *attempt == self.attempt

@@ -16,7 +16,7 @@ use super::amounts::Amount;
 use super::claim::{Claim, Reservations};
 use super::cost::Steering;
 use super::hash::FastMap;
-use super::ids::{ClaimId, PoolId, ShapeId, SizeId, Table};
+use super::ids::{ClaimId, PoolId, ShapeId, SizeId, StateId, Table};
 use super::model::Model;
 use super::order::Order;
 use super::pods::PodEntry;
@@ -60,6 +60,9 @@ pub(super) struct Solver<'o, 'a> {
     pub(super) order: Order,
     /// For each claim, one row: how much more of each resource its largest types have.
     headroom: Vec<Amount>,
+    /// How many claims are in each state, and the states that have any.
+    claims_in: Vec<u32>,
+    states_in_use: Vec<StateId>,
     reservations: Reservations,
     track_reservations: bool,
     track_min_values: bool,
@@ -93,6 +96,8 @@ impl<'o, 'a> Solver<'o, 'a> {
             claims: Table::default(),
             order: Order::default(),
             headroom: Vec::new(),
+            claims_in: Vec::new(),
+            states_in_use: Vec::new(),
             reservations,
             track_reservations,
             track_min_values,
@@ -202,6 +207,9 @@ impl<'o, 'a> Solver<'o, 'a> {
             return Ok(());
         }
         self.order.sort();
+        if self.steering.is_some() && self.add_to_group(entry, shape) {
+            return Ok(());
+        }
         if self.add_to_claim(entry, shape) {
             return Ok(());
         }

@@ -1,12 +1,12 @@
 //! Placing a pod on a claim that is being built, or on a new one.
 
-use super::{Candidate, Failure, Solver};
+use super::{Candidate, Failure, Resolution, Solver};
 use crate::bitset::BitSet;
 use crate::packing::MinValuesPolicy;
 use crate::packing::amounts::add;
 use crate::packing::claim::{Accepted, Claim, Refusal};
 use crate::packing::host_ports::conflict;
-use crate::packing::ids::{ClaimId, Id, PoolId, ShapeId};
+use crate::packing::ids::{ClaimId, Id, PoolId, ShapeId, StateId};
 use crate::packing::model::Model;
 use crate::packing::pods::PodEntry;
 use crate::packing::topology::{HostVerdict, Placed};
@@ -14,6 +14,9 @@ use crate::packing::topology::{HostVerdict, Placed};
 impl Solver<'_, '_> {
     pub(super) fn add_to_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> bool {
         if self.model.shapes[shape].dead_claims.count() == self.claims.len() {
+            return false;
+        }
+        if self.no_state_will_do(shape) {
             return false;
         }
         let resources = self.model.dimensions.names().len();
@@ -61,13 +64,60 @@ impl Solver<'_, '_> {
         placed
     }
 
-    fn claim_accepts(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId) -> Result<Accepted, Refusal> {
+    /// Whether the demands and rules of a pod rule out every claim by its requirements alone. What rules allow
+    /// changes from pod to pod, so the claims cannot be marked; but they are in few different states.
+    fn no_state_will_do(&mut self, shape: ShapeId) -> bool {
+        if !self.checks.has_domains() || !self.model.shapes[shape].volumes.is_empty() {
+            return false;
+        }
+        let in_use = std::mem::take(&mut self.states_in_use);
+        let will_do = |state: &StateId| matches!(self.resolve(*state, shape), Resolution::To(_));
+        let none = !in_use.iter().any(will_do);
+        self.states_in_use = in_use;
+        none
+    }
+
+    /// Keeps count of the states that claims are in.
+    fn count_state(&mut self, before: Option<StateId>, after: StateId) {
+        if before == Some(after) {
+            return;
+        }
+        if let Some(count) = before.and_then(|state| self.claims_in.get_mut(state.index())) {
+            *count -= 1;
+            if *count == 0 {
+                self.states_in_use.retain(|state| Some(*state) != before);
+            }
+        }
+        if self.claims_in.len() <= after.index() {
+            self.claims_in.resize(after.index() + 1, 0);
+        }
+        if let Some(count) = self.claims_in.get_mut(after.index()) {
+            *count += 1;
+            if *count == 1 {
+                self.states_in_use.push(after);
+            }
+        }
+    }
+
+    pub(super) fn claim_accepts(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId) -> Result<Accepted, Refusal> {
         let claim = &self.claims[id];
         let (pool, state) = (claim.pool, claim.state);
         let host = self.model.first_claim_host + id.index();
+        if self.model.shapes[shape].volumes.is_empty() {
+            match self.resolve(state, shape) {
+                Resolution::To(_) => {}
+                Resolution::Never => return Err(Refusal::Never),
+                Resolution::NotNow => return Err(Refusal::NotNow),
+            }
+        }
         self.check_place(pool, host, shape)?;
         if conflict(&self.model.shapes[shape].ports, &self.claims[id].ports).is_some() {
             return Err(Refusal::Never);
+        }
+        if let Some(steering) = &self.steering
+            && !steering.welcomes(id, entry)
+        {
+            return Err(Refusal::TooLarge);
         }
         let candidate = Candidate {
             claim: Some(id),
@@ -107,8 +157,10 @@ impl Solver<'_, '_> {
         }
     }
 
-    fn place_on_claim(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId, accepted: Accepted) {
+    pub(super) fn place_on_claim(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId, accepted: Accepted) {
         let host = self.model.first_claim_host + id.index();
+        let before = (!self.claims[id].pods.is_empty()).then_some(self.claims[id].state);
+        self.count_state(before, accepted.state);
         let Model {
             pools,
             shapes,

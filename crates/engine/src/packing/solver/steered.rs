@@ -4,61 +4,99 @@ use super::{Candidate, Failure, Solver};
 use crate::bitset::BitSet;
 use crate::packing::MinValuesPolicy;
 use crate::packing::claim::{Accepted, Refusal};
-use crate::packing::ids::{PoolId, ShapeId};
+use crate::packing::cost::Offer;
+use crate::packing::ids::{ClaimId, Id, PoolId, ShapeId};
 use crate::packing::pods::PodEntry;
 
 impl Solver<'_, '_> {
-    /// Opens a claim in the NodePool of the highest weight that takes the pod; of several of that weight, in the one
-    /// with the best offer.
-    pub(super) fn add_to_steered_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
-        let host = self.model.first_claim_host + self.claims.len();
-        let mut best: Option<(usize, f64, PoolId, Accepted, BitSet)> = None;
-        for pool in self.model.pools.ids() {
-            let tier = self.steering.as_ref().map_or(0, |steering| steering.tier(pool));
-            if best.as_ref().is_some_and(|(chosen, ..)| *chosen != tier) {
-                break;
-            }
-            if self.model.pools[pool].limits.nodes_exhausted()
-                || self.check_place(pool, host, shape).is_err()
-            {
-                continue;
-            }
-            let candidate = Candidate {
-                claim: None,
-                pool,
-                size: entry.size,
-                shape,
-                relax_min_values: self.options.min_values == MinValuesPolicy::BestEffort,
+    /// Puts the pod on the claim that is meant for it, which is opened if need be.
+    pub(super) fn add_to_group(&mut self, entry: &PodEntry, shape: ShapeId) -> bool {
+        let Some((group, claim)) = self.steering.as_ref().and_then(|steering| steering.group(entry)) else {
+            return false;
+        };
+        if let Some(id) = claim {
+            let Ok(accepted) = self.claim_accepts(id, entry, shape) else {
+                return false;
             };
-            match self.accept(candidate, self.model.pools[pool].template) {
-                Ok(accepted) => {
-                    let (kept, merit) = self.aim(pool, entry, &accepted);
-                    if best.as_ref().is_none_or(|(_, known, ..)| merit < *known) {
-                        best = Some((tier, merit, pool, accepted, kept));
-                    }
+            self.place_on_claim(id, entry, shape, accepted);
+            if let Some(position) = self.order.claims().iter().position(|claim| *claim == id) {
+                self.order.grow(position);
+            }
+            return true;
+        }
+        let Some((pool, kept)) = self.steering.as_ref().and_then(|steering| steering.plan(group)) else {
+            return false;
+        };
+        let Some(accepted) = self.try_pool(pool, entry, shape) else {
+            return false;
+        };
+        let mut types = accepted.types.clone();
+        types.intersect_with(&kept);
+        if types.is_empty() {
+            return false;
+        }
+        let id = ClaimId::new(self.claims.len());
+        if let Some(steering) = &mut self.steering {
+            steering.opened(group, id);
+        }
+        self.open_steered(pool, entry, shape, accepted, Offer::within(kept));
+        true
+    }
+
+    /// Opens a claim in the NodePool with the best offer.
+    pub(super) fn add_to_steered_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+        let mut best: Option<(PoolId, Accepted, Offer)> = None;
+        for pool in self.model.pools.ids() {
+            if let Some(accepted) = self.try_pool(pool, entry, shape) {
+                let offer = self.offer(pool, entry, &accepted);
+                if best.as_ref().is_none_or(|(.., known)| offer.merit < known.merit) {
+                    best = Some((pool, accepted, offer));
                 }
-                Err(Refusal::Reserved) if best.is_none() => return Err(Failure::Reserved),
-                Err(_) => {}
             }
         }
-        let Some((_, _, pool, mut accepted, kept)) = best else {
+        let Some((pool, accepted, offer)) = best else {
             return Err(Failure::Unplaced);
         };
-        let demands = self.model.states.get(accepted.state);
-        if !self.model.pools[pool].limits.is_unlimited() && !demands.has_min_values() {
-            accepted.types.clone_from(&kept);
-        }
-        if let Some(steering) = &mut self.steering {
-            steering.open(kept);
-        }
-        self.open_claim(pool, entry, shape, accepted);
+        self.open_steered(pool, entry, shape, accepted, offer);
         Ok(())
     }
 
-    fn aim(&mut self, pool: PoolId, entry: &PodEntry, accepted: &Accepted) -> (BitSet, f64) {
-        let Some(steering) = &mut self.steering else {
-            return (accepted.types.clone(), 0.0);
+    /// What a new claim of the NodePool would be with the pod.
+    fn try_pool(&mut self, pool: PoolId, entry: &PodEntry, shape: ShapeId) -> Option<Accepted> {
+        let host = self.model.first_claim_host + self.claims.len();
+        if self.model.pools[pool].limits.nodes_exhausted() || self.check_place(pool, host, shape).is_err() {
+            return None;
+        }
+        let candidate = Candidate {
+            claim: None,
+            pool,
+            size: entry.size,
+            shape,
+            relax_min_values: self.options.min_values == MinValuesPolicy::BestEffort,
         };
+        let outcome: Result<Accepted, Refusal> = self.accept(candidate, self.model.pools[pool].template);
+        outcome.ok()
+    }
+
+    fn open_steered(
+        &mut self,
+        pool: PoolId,
+        entry: &PodEntry,
+        shape: ShapeId,
+        mut accepted: Accepted,
+        offer: Offer,
+    ) {
+        let demands = self.model.states.get(accepted.state);
+        if !self.model.pools[pool].limits.is_unlimited() && !demands.has_min_values() {
+            accepted.types.intersect_with(&offer.kept);
+        }
+        if let Some(steering) = &mut self.steering {
+            steering.open(offer);
+        }
+        self.open_claim(pool, entry, shape, accepted);
+    }
+
+    fn offer(&mut self, pool: PoolId, entry: &PodEntry, accepted: &Accepted) -> Offer {
         let types = &mut self.model.types;
         let left = types.left(accepted.state, &self.model.states);
         let mut classes = left.classes.clone();
@@ -69,6 +107,9 @@ impl Solver<'_, '_> {
             }
             classes.subtract(&reserved);
         }
-        steering.aim(pool, (entry.shape, entry.size), &classes, &accepted.types)
+        match &mut self.steering {
+            Some(steering) => steering.offer(pool, entry, &classes, &accepted.types),
+            None => Offer::within(accepted.types.clone()),
+        }
     }
 }

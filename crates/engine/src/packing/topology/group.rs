@@ -180,6 +180,10 @@ impl Group {
         }
     }
 
+    pub(super) fn selector(&self) -> &Selector {
+        &self.selector
+    }
+
     /// Whether a pod to be placed counts in this rule, wherever it goes.
     pub(crate) fn selects(&self, subject: Subject<'_>) -> bool {
         self.is_in_namespace(subject.namespace) && self.selector.selects(subject.labels)

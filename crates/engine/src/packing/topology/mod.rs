@@ -8,6 +8,7 @@
 //! node is then a matter of combining bit sets. Hosts are counted apart, because every claim is one.
 
 mod checks;
+mod directory;
 mod domains;
 mod group;
 
@@ -29,6 +30,7 @@ use super::terms::add_term;
 use super::types::Types;
 use crate::bitset::BitSet;
 use crate::vocabulary::Symbol;
+use directory::Directory;
 use domains::KeyDomains;
 use group::{Filter, GroupKey};
 
@@ -45,8 +47,10 @@ pub(super) struct Topology<'a> {
     keys: Table<KeyId, KeyDomains>,
     key_index: FastMap<Symbol, KeyId>,
     groups: Table<GroupId, Group>,
+    directory: Directory,
     index: FastMap<GroupKey, GroupId>,
     inverse: Table<GroupId, Group>,
+    inverse_directory: Directory,
     inverse_index: FastMap<GroupKey, GroupId>,
     /// The domains of a key that a state allows, with the number of domains known then.
     masks: FastMap<(StateId, KeyId), (usize, BitSet)>,
@@ -67,20 +71,35 @@ impl<'a> Topology<'a> {
             keys: Table::default(),
             key_index: FastMap::default(),
             groups: Table::default(),
+            directory: Directory::default(),
             index: FastMap::default(),
             inverse: Table::default(),
+            inverse_directory: Directory::default(),
             inverse_index: FastMap::default(),
             masks: FastMap::default(),
             filtered: FastMap::default(),
         }
     }
 
-    pub(super) fn groups(&self) -> &Table<GroupId, Group> {
-        &self.groups
+    /// How many rules there are, and how many inverse ones.
+    pub(super) fn rules(&self) -> (usize, usize) {
+        (self.groups.len(), self.inverse.len())
     }
 
-    pub(super) fn inverse(&self) -> &Table<GroupId, Group> {
-        &self.inverse
+    /// The rules that count a pod, among those that came after the first `from`, and how many rules there are.
+    pub(super) fn selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
+        (
+            self.directory.selecting(&self.groups, subject, from),
+            self.groups.len(),
+        )
+    }
+
+    /// The same for the anti-affinities of other pods.
+    pub(super) fn inverse_selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
+        (
+            self.inverse_directory.selecting(&self.inverse, subject, from),
+            self.inverse.len(),
+        )
     }
 
     fn key(&mut self, key: &str, states: &mut States, types: &mut Types) -> KeyId {
@@ -260,7 +279,7 @@ impl<'a> Topology<'a> {
         let domains = &mut self.keys[group.key];
         domains.register(&mut group, tolerations, taints);
         self.view.count(&mut group, domains, states, taints);
-        let id = self.groups.push(group);
+        let id = self.directory.push(&mut self.groups, group);
         self.index.insert(key, id);
         id
     }
@@ -283,7 +302,7 @@ impl<'a> Topology<'a> {
                 None => {
                     let mut group = self.new_group(&key, Filter::everything(), states, types);
                     self.keys[group.key].register(&mut group, &constraints.tolerations, taints);
-                    let id = self.inverse.push(group);
+                    let id = self.inverse_directory.push(&mut self.inverse, group);
                     self.inverse_index.insert(key, id);
                     id
                 }
