@@ -9,7 +9,7 @@ use super::report::{Change, ClaimReport, NodeReport, Report, UnschedulableReport
 use crate::output::{Align, Columns, width};
 
 /// Below this width, what a node is launched as stands in one column.
-const ROOMY: usize = 115;
+const ROOMY: usize = 110;
 /// A table shows this many existing nodes; wide shows all.
 const EXISTING: usize = 20;
 /// How many pods are named where many share a fate.
