@@ -139,7 +139,7 @@ func complete(object client.Object) {
 	switch object := object.(type) {
 	case *corev1.Pod:
 		defaults(&object.Spec)
-		if object.Spec.NodeName == "" && !podutils.FailedToSchedule(object) {
+		if object.Spec.NodeName == "" && len(object.Spec.SchedulingGates) == 0 && !podutils.FailedToSchedule(object) {
 			object.Status.Phase = corev1.PodPending
 			object.Status.Conditions = append(object.Status.Conditions, corev1.PodCondition{
 				Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable,

@@ -85,6 +85,14 @@ impl Answer {
             .sum()
     }
 
+    /// Every pod that it speaks of.
+    pub(super) fn moved(&self) -> impl Iterator<Item = &str> {
+        let claims = self.new_node_claims.iter().flat_map(|claim| &claim.pods);
+        let nodes = self.existing_nodes.iter().flat_map(|node| &node.pods);
+        let failures = self.unschedulable.iter().map(|failure| &failure.pod);
+        claims.chain(nodes).chain(failures).map(String::as_str)
+    }
+
     /// The pods without a place.
     #[must_use]
     pub fn failures(&self) -> BTreeSet<&str> {

@@ -39,6 +39,7 @@ constraints! {
     ExistingNodes = "existing-nodes", "Initialised nodes with bound pods.";
     UnreadyNodes = "unready-nodes", "Nodes that are not initialised or carry startup taints.";
     InFlight = "in-flight", "NodeClaims without a node.";
+    Deleting = "deleting-nodes", "Nodes that are going away, whose pods move.";
     ZoneSpread = "zone-spread", "Topology spread over zones.";
     HostnameSpread = "hostname-spread", "Topology spread over nodes.";
     CapacityTypeSpread = "capacity-type-spread", "Topology spread over capacity types.";

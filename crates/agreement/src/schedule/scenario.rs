@@ -45,8 +45,7 @@ impl Scenario {
     /// How many pods there are to schedule.
     #[must_use]
     pub fn pending(&self) -> usize {
-        self.kind("Pod")
-            .filter(|pod| pod.pointer("/spec/nodeName").is_none())
-            .count()
+        let waits = |pod: &&Value| pod.pointer("/spec/nodeName").is_none() && pod.pointer("/spec/schedulingGates").is_none();
+        self.kind("Pod").filter(waits).count()
     }
 }

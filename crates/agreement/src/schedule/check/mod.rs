@@ -73,20 +73,19 @@ impl Checker<'_> {
 
     fn every_pod_once(&mut self, answer: &Answer) {
         let mut seen: BTreeMap<&str, usize> = BTreeMap::new();
-        let claims = answer.new_node_claims.iter().flat_map(|claim| &claim.pods);
-        let nodes = answer.existing_nodes.iter().flat_map(|node| &node.pods);
-        let failures = answer.unschedulable.iter().map(|failure| &failure.pod);
-        for pod in claims.chain(nodes).chain(failures) {
+        for pod in answer.moved() {
             *seen.entry(pod).or_default() += 1;
         }
         for pod in self
             .scenario
             .kind("Pod")
-            .filter(|pod| pod.pointer("/spec/nodeName").is_none())
+            .filter(|pod| pod.pointer("/spec/schedulingGates").is_none())
         {
             let name = full_name(pod);
             let times = seen.remove(name.as_str()).unwrap_or(0);
-            if times != 1 {
+            // A pod on a node that goes away moves, unless it may not.
+            let may_stay = pod.pointer("/spec/nodeName").is_some() && times == 0;
+            if times != 1 && !may_stay {
                 self.violated("completeness", format!("{name} occurs {times} times"));
             }
         }
@@ -145,7 +144,7 @@ impl Checker<'_> {
                 .placement
                 .places
                 .iter()
-                .filter(|place| place.pool.is_some_and(|own| own == pool))
+                .filter(|place| !place.leaving && place.pool.is_some_and(|own| own == pool))
                 .collect();
             if !of_pool.iter().any(|place| place.new) {
                 continue;

@@ -34,6 +34,8 @@ pub(super) struct Place<'a> {
     pub(super) name: String,
     /// Whether it is a claim of the answer.
     pub(super) new: bool,
+    /// Whether it is going away.
+    pub(super) leaving: bool,
     pub(super) pool: Option<&'a Value>,
     pub(super) taints: Vec<&'a Value>,
     pub(super) options: Vec<Choice>,
@@ -49,6 +51,11 @@ impl Place<'_> {
     /// All pods.
     pub(super) fn pods(&self) -> impl Iterator<Item = &Value> {
         self.bound.iter().chain(&self.new_pods).copied()
+    }
+
+    /// Whether the pod was there before.
+    pub(super) fn had(&self, pod: &Value) -> bool {
+        self.bound.iter().any(|bound| std::ptr::eq(*bound, pod))
     }
 
     /// The domains of a topology that it may be in; none if it has no such label.
@@ -88,6 +95,10 @@ impl<'a> Placement<'a> {
                 .collect()
         };
         let mut places = existing(scenario, &pools);
+        let moved: BTreeSet<&str> = answer.moved().collect();
+        for place in &mut places {
+            place.bound.retain(|pod| !moved.contains(full_name(pod).as_str()));
+        }
         for filled in &answer.existing_nodes {
             let place = places.iter_mut().find(|place| place.name == filled.node);
             place
@@ -103,6 +114,7 @@ impl<'a> Placement<'a> {
             places.push(Place {
                 name,
                 new: true,
+                leaving: false,
                 pool: Some(pool),
                 taints: list(pool, "/spec/template/spec/taints").iter().collect(),
                 options: options(claim, pool, &candidates),
@@ -305,6 +317,7 @@ fn machine<'a>(
     Place {
         name: text(source, "/metadata/name").to_owned(),
         new: false,
+        leaving: claim.or(node).is_some_and(|object| object.pointer("/metadata/deletionTimestamp").is_some()),
         pool,
         taints,
         options: vec![Choice {

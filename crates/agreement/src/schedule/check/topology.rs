@@ -116,7 +116,7 @@ impl Checker<'_> {
             .placement
             .places
             .iter()
-            .filter(|place| !place.new && !place.options.iter().all(|option| option.name.is_empty()))
+            .filter(|place| !place.new && !place.leaving && !place.options.iter().all(|option| option.name.is_empty()))
         {
             domains.extend(place.domains(key));
         }
@@ -179,9 +179,8 @@ impl Checker<'_> {
         let places = &self.placement.places;
         let Some(place) = places.get(at) else { return };
         let own = place.domains(key);
-        let was_there = |pod: &Value| !text(pod, "/spec/nodeName").is_empty();
         let labelled = |place: &Place<'_>| place.options.iter().all(|option| matches!(option.label(key), Label::Values(_)));
-        if was_there(pod) && !labelled(place) {
+        if place.had(pod) && !labelled(place) {
             // What a pod avoids counts by its node's label, even where another label has the same meaning.
             return;
         }
@@ -193,7 +192,7 @@ impl Checker<'_> {
             }
             let met = other.pods().find(|one| {
                 full_name(one) != full_name(pod)
-                    && !(was_there(pod) && was_there(one))
+                    && !(place.had(pod) && other.had(one))
                     && self.term_matches(pod, term, one)
             });
             if let Some(met) = met {

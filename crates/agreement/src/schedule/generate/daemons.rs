@@ -25,6 +25,38 @@ impl Draft<'_> {
         }
     }
 
+    /// The daemons that run on a node, some of them from an earlier template.
+    pub(super) fn daemon_pods(&mut self, node: &str) {
+        let sets: Vec<Value> = self.objects.iter().filter(|object| object["kind"] == "DaemonSet").cloned().collect();
+        for set in sets {
+            if !self.rng.chance(50) {
+                continue;
+            }
+            let mut spec = set["spec"]["template"]["spec"].clone();
+            spec["nodeName"] = node.into();
+            if self.rng.chance(20) {
+                spec["containers"][0]["resources"]["requests"]["cpu"] = "200m".into();
+            }
+            let metadata = &set["metadata"];
+            let name = format!("{}-{node}", metadata["name"].as_str().unwrap_or_default());
+            let owner = json!({
+                "apiVersion": "apps/v1", "kind": "DaemonSet", "name": metadata["name"], "uid": metadata["uid"],
+                "controller": true,
+            });
+            let created = self.timestamp();
+            let pod = json!({
+                "apiVersion": "v1", "kind": "Pod",
+                "metadata": {
+                    "name": name, "namespace": "default", "uid": self.uid(), "ownerReferences": [owner],
+                    "labels": set["spec"]["template"]["metadata"]["labels"], "creationTimestamp": created,
+                },
+                "spec": spec,
+                "status": {"phase": "Running"},
+            });
+            self.objects.push(pod);
+        }
+    }
+
     fn daemon_spec(&mut self) -> Value {
         let requests = json!({
             "cpu": *self.rng.pick(&["50m", "100m", "500m", "1"]),

@@ -111,6 +111,11 @@ impl Draft<'_> {
             let tolerations: Vec<Value> = (0..self.rng.between(1, 2)).map(|_| self.toleration()).collect();
             spec["tolerations"] = json!(tolerations);
         }
+        match self.rng.below(150) {
+            0 => spec["resourceClaims"] = json!([{"name": "device", "resourceClaimName": "device"}]),
+            1 => spec["schedulingGates"] = json!([{"name": "example.com/gate"}]),
+            _ => {}
+        }
         let spreads = self.spreads(group);
         if !spreads.is_empty() {
             spec["topologySpreadConstraints"] = json!(spreads);
@@ -168,7 +173,10 @@ impl Draft<'_> {
     fn affinity(&mut self, spec: &mut Value, group: usize) {
         let mut node = json!({});
         if self.has(Constraint::NodeAffinity) && self.rng.chance(65) {
-            let terms: Vec<Value> = (0..self.rng.between(1, 3)).map(|_| self.term()).collect();
+            let mut terms: Vec<Value> = (0..self.rng.between(1, 3)).map(|_| self.term()).collect();
+            if self.rng.chance(2) {
+                terms.push(json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-1"]}]}));
+            }
             node["requiredDuringSchedulingIgnoredDuringExecution"] = json!({"nodeSelectorTerms": terms});
         }
         if self.has(Constraint::PreferredNodeAffinity) && self.rng.chance(65) {

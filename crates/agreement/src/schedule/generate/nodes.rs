@@ -12,6 +12,8 @@ use super::Draft;
 enum Stage {
     /// Initialised.
     Ready,
+    /// Initialised and going away.
+    Leaving,
     /// The node has joined, but waits for taints to go or resources to come.
     Registered,
     /// The node has joined, but Karpenter has not seen to it.
@@ -27,6 +29,7 @@ impl Draft<'_> {
             (Constraint::ExistingNodes, [Stage::Ready].as_slice()),
             (Constraint::UnreadyNodes, &[Stage::Registered, Stage::Joined]),
             (Constraint::InFlight, &[Stage::Launched]),
+            (Constraint::Deleting, &[Stage::Leaving, Stage::Leaving, Stage::Ready]),
         ] {
             if self.has(constraint) {
                 for _ in 0..self.rng.between(1, 5) {
@@ -40,7 +43,8 @@ impl Draft<'_> {
 
     fn machine(&mut self, name: &str, stage: Stage) {
         let entry = self.entry();
-        let managed = stage != Stage::Ready || self.rng.chance(75);
+        let initialised = matches!(stage, Stage::Ready | Stage::Leaving);
+        let managed = !initialised || self.rng.chance(75);
         let pool = self.rng.pick(&self.pools).clone();
         let mut labels = entry.labels();
         labels.insert(ZONE.to_owned(), (*self.rng.pick(&ZONES)).to_owned());
@@ -58,7 +62,7 @@ impl Draft<'_> {
         let taints = self.machine_taints(stage);
         let (capacity, allocatable) = sizes(&entry);
         if managed {
-            let claim = json!({
+            let mut claim = json!({
                 "apiVersion": "karpenter.sh/v1", "kind": "NodeClaim",
                 "metadata": {"name": format!("{name}-claim"), "uid": self.uid(), "labels": labels},
                 "spec": {
@@ -68,6 +72,9 @@ impl Draft<'_> {
                 },
                 "status": {"providerID": provider, "capacity": capacity, "allocatable": allocatable},
             });
+            if stage == Stage::Leaving {
+                leave(&mut claim);
+            }
             self.objects.push(claim);
         }
         if stage == Stage::Launched {
@@ -79,22 +86,26 @@ impl Draft<'_> {
         if managed && stage != Stage::Joined {
             labels["karpenter.sh/registered"] = "true".into();
         }
-        if managed && stage == Stage::Ready {
+        if managed && initialised {
             labels["karpenter.sh/initialized"] = "true".into();
         }
         let node_taints = self.node_taints(stage, &taints);
         // A kubelet that has just started may not report everything.
-        let unreported = stage != Stage::Ready && self.rng.chance(40);
-        let node = json!({
+        let unreported = !initialised && self.rng.chance(40);
+        let mut node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "uid": self.uid(), "labels": labels},
             "spec": {"providerID": provider, "taints": node_taints},
             "status": if unreported { json!({}) } else { json!({"capacity": capacity, "allocatable": allocatable}) },
         });
+        if stage == Stage::Leaving && !managed {
+            leave(&mut node);
+        }
         self.objects.push(node);
         self.attach_limit(name);
-        if stage == Stage::Ready {
+        if initialised {
             self.bound_pods(name);
+            self.daemon_pods(name);
         }
     }
 
@@ -104,7 +115,7 @@ impl Draft<'_> {
         if tainted {
             taints.push(self.taint());
         }
-        if stage == Stage::Ready && self.rng.chance(5) {
+        if matches!(stage, Stage::Ready | Stage::Leaving) && self.rng.chance(5) {
             taints.push(json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}));
         }
         taints
@@ -113,7 +124,7 @@ impl Draft<'_> {
     fn node_taints(&mut self, stage: Stage, taints: &[Value]) -> Vec<Value> {
         let mut taints = taints.to_vec();
         let more: &[Value] = match stage {
-            Stage::Ready | Stage::Launched => &[],
+            Stage::Ready | Stage::Leaving | Stage::Launched => &[],
             Stage::Registered => &[
                 json!({"key": "example.com/starting", "effect": "NoSchedule"}),
                 json!({"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}),
@@ -154,7 +165,11 @@ impl Draft<'_> {
             let phase = *self
                 .rng
                 .pick(&["Running", "Running", "Running", "Running", "Succeeded"]);
-            let pod = json!({
+            if self.rng.chance(3) {
+                // A pod that its node has left behind.
+                spec["nodeName"] = "gone".into();
+            }
+            let mut pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {
                     "name": name, "namespace": namespace, "uid": self.uid(),
@@ -164,6 +179,11 @@ impl Draft<'_> {
                 "spec": spec,
                 "status": {"phase": phase},
             });
+            match self.rng.below(20) {
+                0 => leave(&mut pod),
+                1 => pod["metadata"]["annotations"] = json!({"karpenter.sh/do-not-disrupt": "true"}),
+                _ => {}
+            }
             self.objects.push(pod);
         }
     }
@@ -171,6 +191,12 @@ impl Draft<'_> {
     fn bound_requests(&mut self) -> Value {
         json!({"cpu": *self.rng.pick(&["100m", "250m", "1"]), "memory": *self.rng.pick(&["64Mi", "512Mi", "1Gi"])})
     }
+}
+
+/// Marks an object as being deleted.
+fn leave(object: &mut Value) {
+    object["metadata"]["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+    object["metadata"]["finalizers"] = json!(["example.com/wait"]);
 }
 
 /// Capacity and allocatable as the KWOK provider would report them.

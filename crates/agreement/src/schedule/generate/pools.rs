@@ -80,6 +80,18 @@ impl Draft<'_> {
         if self.has(Constraint::Limits) {
             pool["spec"]["limits"] = self.limits();
         }
+        if self.has(Constraint::PoolRequirements) {
+            match self.rng.below(30) {
+                0 => pool["spec"]["replicas"] = json!(1),
+                1 => {
+                    pool["status"]["conditions"] = json!([{
+                        "type": "Ready", "status": "False", "reason": "NotReady", "message": "",
+                        "lastTransitionTime": "2026-01-01T00:00:00Z",
+                    }]);
+                }
+                _ => {}
+            }
+        }
         pool
     }
 
@@ -108,6 +120,11 @@ impl Draft<'_> {
     }
 
     fn min_values(&mut self) -> Value {
+        // The whole catalogue has more types than a claim keeps.
+        if self.has(Constraint::FullCatalogue) && self.rng.chance(30) {
+            let (key, least) = *self.rng.pick(&[(INSTANCE_TYPE, 590), (INSTANCE_TYPE, 650), (FAMILY, 110), (FAMILY, 80)]);
+            return json!({"key": key, "operator": "Exists", "minValues": least});
+        }
         let least = self.rng.between(1, 6);
         match self.rng.below(4) {
             0 => json!({"key": FAMILY, "operator": "Exists", "minValues": least}),

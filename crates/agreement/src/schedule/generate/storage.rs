@@ -105,10 +105,20 @@ impl Draft<'_> {
             14..=15 => spec["storageClassName"] = "either".into(),
             16 if self.rng.chance(30) => spec["storageClassName"] = "now".into(),
             17 if self.rng.chance(20) => spec["storageClassName"] = "missing".into(),
+            18 if self.rng.chance(20) => spec["storageClassName"] = "".into(),
+            _ => {}
+        }
+        let mut status = json!({});
+        match self.rng.below(100) {
+            0 => status["phase"] = "Lost".into(),
+            1 => {
+                metadata["deletionTimestamp"] = "2026-01-02T00:00:00Z".into();
+                metadata["finalizers"] = json!(["kubernetes.io/pvc-protection"]);
+            }
             _ => {}
         }
         self.objects.push(json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec,
+            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec, "status": status,
         }));
     }
 

@@ -16,7 +16,11 @@ impl Draft<'_> {
             17 => {
                 json!({"matchExpressions": [{"key": "app", "operator": "In", "values": [format!("g{group}"), "g0"]}]})
             }
-            18 => json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["back"]}]}),
+            18 => match self.rng.below(3) {
+                0 => json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["back"]}]}),
+                1 => json!({"matchExpressions": [{"key": "tier", "operator": "Exists"}]}),
+                _ => json!({"matchExpressions": [{"key": "tier", "operator": "DoesNotExist"}]}),
+            },
             _ => json!({}),
         }
     }
