@@ -99,7 +99,7 @@ impl Default for Options<'_> {
             preferences: PreferencePolicy::default(),
             reserved: ReservedMode::default(),
             max_instance_types: 600,
-            cost_runs: 120,
+            cost_runs: 200,
             should_stop: &|| false,
         }
     }

@@ -5,8 +5,10 @@
 //!
 //! > for every offering: Σ over resources of room × (the largest `w` among the kinds that it could take) ≤ its price.
 //!
+//! (Room beyond what all pods of these kinds together ask for does not count.)
+//!
 //! Then the pods of a node, whichever they are, are worth at most what the node costs: they fit, so of each resource
-//! they use at most the room, and each unit is worth at most the largest `w` of a kind that the offering takes. Add
+//! they use at most the room and at most what there is to be used, and each unit is worth at most the largest `w` of a kind that the offering takes. Add
 //! this up over all new nodes: what they cost is at least the worth of all pods on them, which is the worth of all
 //! pods less the worth of those on existing nodes, and that is at most existing room × largest `w`. Offerings of
 //! which there are only so many (capacity reservations) may carry more than they cost, and each of them then takes
@@ -69,7 +71,7 @@ fn largest<'w>(
 }
 
 /// The most that the pods on a carrier can be worth.
-pub(super) fn carried(worth: &[Vec<f64>], carrier: &Carrier) -> f64 {
+fn carried(worth: &[Vec<f64>], carrier: &Carrier) -> f64 {
     largest(worth, &carrier.kinds, carrier.room.len())
         .zip(&carrier.room)
         .map(|((most, _), room)| most * room)

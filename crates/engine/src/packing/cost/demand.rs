@@ -46,6 +46,8 @@ pub(super) struct Demand {
     /// What the pods of each kind ask for.
     pub(super) kinds: Vec<Vec<f64>>,
     pub(super) carriers: Vec<Carrier>,
+    /// For each NodePool that can launch, what each type has room for beside DaemonSets, in billionths.
+    pub(super) rooms: Vec<Vec<Vec<f64>>>,
     /// For each NodePool that can launch, for each offering in the order of the catalogue: its carrier and price.
     pub(super) offerings: Vec<Vec<Option<(usize, f64)>>>,
     /// The kind of each pod to be placed, by what it demands and asks for.
@@ -86,6 +88,14 @@ impl Demand {
         let reaches = demand.read_kinds(solver, &pods);
         demand.read_offerings(solver, problem, &reaches);
         demand.read_nodes(&solver.model, &reaches);
+        // Nobody uses more of a node than all pods that could go there ask for.
+        for carrier in &mut demand.carriers {
+            for (resource, room) in carrier.room.iter_mut().enumerate() {
+                let of_kind = |kind: &usize| Some(*demand.kinds.get(*kind)?.get(resource)?);
+                let asked: f64 = carrier.kinds.iter().filter_map(of_kind).sum();
+                *room = room.min(asked);
+            }
+        }
         demand
     }
 
@@ -174,6 +184,7 @@ impl Demand {
         for (at, pool) in model.pools.iter().enumerate() {
             let prices = problem.prices(pool.position);
             let mut offerings = prices.iter().zip(&model.types.class_of_offering);
+            let mut rooms = Vec::with_capacity(problem.catalogue.types.len());
             let mut listed: Vec<Option<(usize, f64)>> = Vec::with_capacity(prices.len());
             for (entry, it) in problem.catalogue.types.iter().enumerate() {
                 let overhead = pool.daemons.iter().find(|group| group.types.contains(entry));
@@ -202,18 +213,15 @@ impl Demand {
                     known.0 = known.0.min(*price);
                     listed.push(Some((known.1, *price)));
                 }
-                if ways.is_empty() {
-                    continue;
-                }
                 let taken = |resource: usize| {
                     overhead.map_or(0, |group| group.overhead.get(resource).copied().unwrap_or(0))
                 };
-                let room = self.shares(
-                    pool.sizes
-                        .of_type(entry)
-                        .enumerate()
-                        .map(|(resource, amount)| amount - taken(resource)),
-                );
+                let room = || {
+                    let of_type = pool.sizes.of_type(entry).enumerate();
+                    of_type.map(|(resource, amount)| amount - taken(resource))
+                };
+                rooms.push(room().map(|amount| real(amount).max(0.0)).collect());
+                let room = self.shares(room());
                 let mut ways: Vec<_> = ways.into_iter().collect();
                 ways.sort_by_key(|(_, (_, number))| *number);
                 for ((kinds, free), (price, _)) in ways {
@@ -228,6 +236,7 @@ impl Demand {
                 }
             }
             self.offerings.push(listed);
+            self.rooms.push(rooms);
         }
     }
 

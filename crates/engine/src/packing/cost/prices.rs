@@ -8,6 +8,7 @@ use super::super::model::Model;
 use super::super::pools::Pool;
 use super::super::solver::Solver;
 use super::super::{Problem, ReservedMode};
+use super::steering::Group;
 use crate::bitset::BitSet;
 
 /// The types of a NodePool by price, cheapest first.
@@ -27,22 +28,18 @@ impl<'p, 'a> Prices<'p, 'a> {
         }
     }
 
-    /// The total of all claims, in dollars per hour.
-    pub(super) fn total(&mut self, solver: &mut Solver<'_, '_>) -> f64 {
+    /// Every claim with its price, the cheapest offering that is left to it.
+    pub(super) fn groups(&mut self, solver: &mut Solver<'_, '_>) -> Vec<Group> {
         let claims = std::mem::take(&mut solver.claims);
-        let total = claims.iter().map(|claim| self.of_claim(claim, solver)).sum();
+        let groups = claims.iter().map(|claim| self.group(claim, solver)).collect();
         solver.claims = claims;
-        total
+        groups
     }
 
-    /// The price of the cheapest offering that is left to `claim`.
-    pub(super) fn of_claim(&mut self, claim: &Claim, solver: &mut Solver<'_, '_>) -> f64 {
+    fn group(&mut self, claim: &Claim, solver: &mut Solver<'_, '_>) -> Group {
         let is_tracked = solver.options.reserved != ReservedMode::Off;
         let Model {
-            types,
-            states,
-            pools,
-            ..
+            types, states, pools, ..
         } = &mut solver.model;
         let mut classes = types.left(claim.state, states).classes.clone();
         if is_tracked && !types.reserved.is_empty() {
@@ -62,10 +59,20 @@ impl<'p, 'a> Prices<'p, 'a> {
             }
         }
         let order = self.order(&pools[claim.pool], &classes, &types.class_of_offering);
-        order
+        let cheapest = order
             .iter()
-            .find(|(_, entry)| claim.types.contains(*entry as usize))
-            .map_or(0.0, |(price, _)| *price)
+            .find(|(_, entry)| claim.types.contains(*entry as usize));
+        let price = cheapest.map_or(0.0, |(price, _)| *price);
+        let mut no_dearer = BitSet::empty(types.count());
+        for (_, entry) in order.iter().take_while(|(other, _)| *other <= price) {
+            no_dearer.insert(*entry as usize);
+        }
+        Group {
+            pool: claim.pool,
+            pods: claim.pods.clone(),
+            price,
+            types: no_dearer,
+        }
     }
 
     fn order(&mut self, pool: &Pool, classes: &BitSet, class_of_offering: &[u32]) -> ByPrice {
