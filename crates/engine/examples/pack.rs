@@ -98,12 +98,16 @@ fn pod(kind: u64, number: u64, random: &mut Random) -> Pod {
         }
         DISTINCT => {
             labels = json!({ "app": format!("app-{number}") });
-            spec["containers"][0]["resources"]["requests"]["cpu"] = json!(format!("{}m", 100 + number % 7919));
-            spec["containers"][0]["resources"]["requests"]["memory"] = json!(format!("{}Ki", 100_000 + number));
+            spec["containers"][0]["resources"]["requests"]["cpu"] =
+                json!(format!("{}m", 100 + number % 7919));
+            spec["containers"][0]["resources"]["requests"]["memory"] =
+                json!(format!("{}Ki", 100_000 + number));
             spec["affinity"] = json!({ "podAntiAffinity": term("kubernetes.io/hostname", &labels) });
             spec["tolerations"] = json!([{ "key": format!("taint-{number}"), "operator": "Exists" }]);
         }
-        IMPOSSIBLE if number % 2 == 0 => spec["nodeSelector"] = json!({ "example.com/rack": format!("r{}", number % 50) }),
+        IMPOSSIBLE if number % 2 == 0 => {
+            spec["nodeSelector"] = json!({ "example.com/rack": format!("r{}", number % 50) })
+        }
         _ => {}
     }
     serde_json::from_value(json!({

@@ -1,4 +1,10 @@
 //! Laws that hold for every problem: nothing is lost, nothing is overfull, no constraint is broken.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking, like the tests"
+)]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,9 +41,11 @@ fn catalogue() -> Arc<Catalogue> {
                     { "key": ZONE, "operator": "In", "values": [zone] }] })
             })
             .collect();
-        types.push(json!({ "name": format!("{architecture}-{cpu}"), "architecture": architecture,
+        types.push(
+            json!({ "name": format!("{architecture}-{cpu}"), "architecture": architecture,
             "operatingSystems": ["linux"], "offerings": offerings,
-            "resources": { "cpu": cpu.to_string(), "memory": format!("{}Gi", cpu * 4), "pods": "8" } }));
+            "resources": { "cpu": cpu.to_string(), "memory": format!("{}Gi", cpu * 4), "pods": "8" } }),
+        );
     }
     Arc::new(kwok::parse(&Value::Array(types).to_string(), "test").unwrap())
 }
@@ -54,16 +62,27 @@ enum Kind {
     Port,
 }
 
-const KINDS: [Kind; 7] =
-    [Kind::Generic, Kind::Arm, Kind::ZoneSpread, Kind::HostSpread, Kind::Apart, Kind::Together, Kind::Port];
+const KINDS: [Kind; 7] = [
+    Kind::Generic,
+    Kind::Arm,
+    Kind::ZoneSpread,
+    Kind::HostSpread,
+    Kind::Apart,
+    Kind::Together,
+    Kind::Port,
+];
 
 fn pod(number: usize, kind: Kind, cpu: u32, memory: u32) -> Value {
     let app = format!("{kind:?}");
     let selector = json!({ "matchLabels": { "app": app } });
-    let spread = |key: &str| json!([{ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
-        "labelSelector": selector }]);
-    let term = |key: &str| json!({ "requiredDuringSchedulingIgnoredDuringExecution": [
-        { "topologyKey": key, "labelSelector": selector }] });
+    let spread = |key: &str| {
+        json!([{ "maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": selector }])
+    };
+    let term = |key: &str| {
+        json!({ "requiredDuringSchedulingIgnoredDuringExecution": [
+        { "topologyKey": key, "labelSelector": selector }] })
+    };
     let mut container = json!({ "name": "main", "resources": { "requests": {
         "cpu": format!("{cpu}m"), "memory": format!("{memory}Mi") } } });
     let mut spec = json!({});
@@ -90,12 +109,23 @@ struct Generated {
 }
 
 fn generated() -> impl Strategy<Value = Generated> {
-    let pods = prop::collection::vec((0..KINDS.len(), prop::sample::select(vec![0, 100, 500, 1500, 3000, 9000, 20_000]),
-        prop::sample::select(vec![64, 1024, 6000])), 1..60);
+    let pods = prop::collection::vec(
+        (
+            0..KINDS.len(),
+            prop::sample::select(vec![0, 100, 500, 1500, 3000, 9000, 20_000]),
+            prop::sample::select(vec![64, 1024, 6000]),
+        ),
+        1..60,
+    );
     let nodes = prop::collection::vec((1..9_u32, 0..3_usize), 0..4);
-    (pods, nodes, 0..800_u32, prop::option::of(10..200_u32)).prop_map(|(pods, nodes, daemon_cpu, cpu_limit)| {
-        Generated { pods, nodes, daemon_cpu, cpu_limit }
-    })
+    (pods, nodes, 0..800_u32, prop::option::of(10..200_u32)).prop_map(
+        |(pods, nodes, daemon_cpu, cpu_limit)| Generated {
+            pods,
+            nodes,
+            daemon_cpu,
+            cpu_limit,
+        },
+    )
 }
 
 fn objects(generated: &Generated) -> Objects {
@@ -106,10 +136,12 @@ fn objects(generated: &Generated) -> Objects {
     let nodes = generated.nodes.iter().enumerate().map(|(number, (cpu, zone))| {
         let amounts = json!({ "cpu": cpu.to_string(), "memory": "16Gi", "pods": "6" });
         let zone = ["a", "b", "c"][*zone];
-        read(json!({ "metadata": { "name": format!("node-{number}"), "labels": {
+        read(
+            json!({ "metadata": { "name": format!("node-{number}"), "labels": {
                 HOSTNAME: format!("node-{number}"), ZONE: zone, ARCH: "amd64" } },
             "spec": { "providerID": format!("x://{number}") },
-            "status": { "allocatable": amounts, "capacity": amounts } }))
+            "status": { "allocatable": amounts, "capacity": amounts } }),
+        )
     });
     let mut pool = json!({ "metadata": { "name": "default" }, "spec": { "template": { "spec": { "requirements": [],
         "nodeClassRef": { "group": "g", "kind": "K", "name": "n" } } } } });
@@ -120,7 +152,9 @@ fn objects(generated: &Generated) -> Objects {
         "template": { "spec": { "containers": [{ "name": "agent",
             "resources": { "requests": { "cpu": format!("{}m", generated.daemon_cpu) } } }] } } } });
     Objects {
-        pods: pods.map(|(number, (kind, cpu, memory))| read(pod(number, KINDS[*kind], *cpu, *memory))).collect(),
+        pods: pods
+            .map(|(number, (kind, cpu, memory))| read(pod(number, KINDS[*kind], *cpu, *memory)))
+            .collect(),
         nodes: nodes.collect(),
         node_pools: vec![read(pool)],
         daemon_sets: vec![read(daemon)],
@@ -129,7 +163,13 @@ fn objects(generated: &Generated) -> Objects {
 }
 
 fn request(pod: &Pod, resource: &str) -> Quantity {
-    let requests = pod.spec.as_ref().unwrap().containers[0].resources.as_ref().unwrap().requests.as_ref().unwrap();
+    let requests = pod.spec.as_ref().unwrap().containers[0]
+        .resources
+        .as_ref()
+        .unwrap()
+        .requests
+        .as_ref()
+        .unwrap();
     requests[resource].0.parse().unwrap()
 }
 
@@ -147,7 +187,10 @@ fn single(results: &Results, claim: &NewNodeClaim, key: &str) -> Option<String> 
 fn places(results: &Results, objects: &Objects) -> Vec<(Vec<usize>, Option<String>)> {
     let claims = results.new_node_claims.iter();
     let zone_of = |name: &str| {
-        let node = objects.nodes.iter().find(|node| node.metadata.name.as_deref() == Some(name));
+        let node = objects
+            .nodes
+            .iter()
+            .find(|node| node.metadata.name.as_deref() == Some(name));
         node.map(|node| node.metadata.labels.as_ref().unwrap()[ZONE].clone())
     };
     let nodes = results.existing_nodes.iter();

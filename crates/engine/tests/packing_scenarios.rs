@@ -1,4 +1,10 @@
 //! Small scenarios, one constraint each, and the worked examples of the bin-packing guide.
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::needless_pass_by_value,
+    reason = "helpers of tests fail by panicking, like the tests"
+)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

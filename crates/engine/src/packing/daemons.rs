@@ -191,7 +191,7 @@ impl Daemon {
     fn types_of_term(&self, template: StateId, states: &mut States, types: &mut Types) -> BitSet {
         let requirements = self.constraints.strict_requirements(&mut states.vocabulary);
         let wanted = states.intern(requirements.clone());
-        if states.check(template, wanted, Side::Claim).is_err() {
+        if states.conflict(template, wanted, Side::Claim).is_some() {
             return BitSet::empty(types.count());
         }
         types.compatible(&requirements, &states.vocabulary)
@@ -210,6 +210,6 @@ impl Daemon {
         }
         let requirements = self.constraints.strict_requirements(&mut states.vocabulary);
         let wanted = states.intern(requirements);
-        states.check(labels, wanted, Side::Node).is_ok()
+        states.conflict(labels, wanted, Side::Node).is_none()
     }
 }

@@ -55,7 +55,11 @@ impl<'a> SizeBook<'a> {
     pub(super) fn size(&mut self, pod: &'a Pod) -> SizeId {
         // A pod that is being resized is like no other.
         let same = |a: &Pod, b: &Pod| !has_status_resources(b) && same_size(a, b);
-        let hash = if has_status_resources(pod) { u64::MAX } else { size_hash(pod) };
+        let hash = if has_status_resources(pod) {
+            u64::MAX
+        } else {
+            size_hash(pod)
+        };
         let id = SizeId::new(self.book.number(pod, hash, same));
         if id.index() == self.lists.len() {
             let list = pod_requests(pod).unwrap_or_else(|unreadable| {

@@ -167,11 +167,8 @@ impl<'a> Model<'a> {
             self.tolerate_prefer_no_schedule |=
                 pool_taints.iter().any(|taint| taint.effect == "PreferNoSchedule");
             let taints = self.taints.intern(pool_taints);
-            let sizes = || {
-                Arc::new(Sizes::new(problem, position, dimensions))
-            };
-            let is_plain = (0..self.types.count())
-                .all(|entry| problem.is_plain(position, entry));
+            let sizes = || Arc::new(Sizes::new(problem, position, dimensions));
+            let is_plain = (0..self.types.count()).all(|entry| problem.is_plain(position, entry));
             let sizes = if is_plain {
                 Arc::clone(shared.get_or_insert_with(sizes))
             } else {

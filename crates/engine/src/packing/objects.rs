@@ -107,7 +107,12 @@ impl<'a> Problem<'a> {
     }
 
     /// What a type has in a NodePool.
-    pub(super) fn capacity<'t>(&self, pool: usize, entry: usize, it: &'t InstanceType) -> Cow<'t, ResourceList> {
+    pub(super) fn capacity<'t>(
+        &self,
+        pool: usize,
+        entry: usize,
+        it: &'t InstanceType,
+    ) -> Cow<'t, ResourceList> {
         match &self.evaluation {
             Some(evaluation) => evaluation.capacity(pool, entry, it),
             None => Cow::Borrowed(&it.capacity),

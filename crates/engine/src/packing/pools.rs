@@ -47,9 +47,7 @@ pub(super) struct Limits {
 impl Limits {
     /// The limits that `list` states, for types with the capacity they have in the NodePool at `position`.
     pub(super) fn new(list: &ResourceList, position: usize, problem: &Problem<'_>) -> Self {
-        let ladder = |resource| {
-            Ladder::new(capacity_row(problem, position, resource))
-        };
+        let ladder = |resource| Ladder::new(capacity_row(problem, position, resource));
         Self {
             resources: list
                 .iter()

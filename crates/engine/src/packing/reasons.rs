@@ -98,9 +98,9 @@ fn why_not(solver: &mut Solver<'_, '_>, pool: PoolId, shape: ShapeId, size: Size
     let base = match states.merge(template, shape_now.requirements, Side::Claim) {
         Merge::Into(base) => base,
         _ => {
-            return match states.check(template, shape_now.requirements, Side::Claim) {
-                Err(incompatible) => incompatible.describe(&states.vocabulary),
-                Ok(()) => "its requirements and the pod's exclude each other".to_owned(),
+            return match states.conflict(template, shape_now.requirements, Side::Claim) {
+                Some(incompatible) => incompatible.describe(&states.vocabulary),
+                None => "its requirements and the pod's exclude each other".to_owned(),
             };
         }
     };

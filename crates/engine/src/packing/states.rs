@@ -96,26 +96,25 @@ impl States {
         if let Some(known) = self.merges.get(&(base, incoming, side)) {
             return *known;
         }
-        let merge = match self.check(base, incoming, side) {
-            Ok(()) => {
+        let merge = match self.conflict(base, incoming, side) {
+            None => {
                 let mut merged = self.sets[base].clone();
                 merged.extend(&self.sets[incoming], &self.vocabulary);
                 Merge::Into(self.intern(merged))
             }
-            Err(Incompatible::Undefined { key }) => Merge::Undefined(key),
-            Err(Incompatible::NoOverlap { .. }) => Merge::Disjoint,
+            Some(Incompatible::Undefined { key }) => Merge::Undefined(key),
+            Some(Incompatible::NoOverlap { .. }) => Merge::Disjoint,
         };
         self.merges.insert((base, incoming, side), merge);
         merge
     }
 
     /// Why `incoming` cannot be demanded of `base`, if so.
-    pub(super) fn check(&self, base: StateId, incoming: StateId, side: Side) -> Result<(), Incompatible> {
-        self.sets[base].compatible(
-            &self.sets[incoming],
-            self.allowed_undefined(side),
-            &self.vocabulary,
-        )
+    pub(super) fn conflict(&self, base: StateId, incoming: StateId, side: Side) -> Option<Incompatible> {
+        let allowed = self.allowed_undefined(side);
+        self.sets[base]
+            .compatible(&self.sets[incoming], allowed, &self.vocabulary)
+            .err()
     }
 
     /// `state` with `key` narrowed to `values`; all of them are allowed by it already.

@@ -29,7 +29,10 @@ impl Solver<'_, '_> {
                 break false;
             };
             let at = id.index();
-            let (size, marks) = (&self.model.sizes[entry.size], &self.model.shapes[shape].dead_claims);
+            let (size, marks) = (
+                &self.model.sizes[entry.size],
+                &self.model.shapes[shape].dead_claims,
+            );
             if marks.contains(at) || size.full_claims.contains(at) || too_large.contains(at) {
                 position += 1;
                 continue;
@@ -99,7 +102,12 @@ impl Solver<'_, '_> {
         }
     }
 
-    pub(super) fn claim_accepts(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId) -> Result<Accepted, Refusal> {
+    pub(super) fn claim_accepts(
+        &mut self,
+        id: ClaimId,
+        entry: &PodEntry,
+        shape: ShapeId,
+    ) -> Result<Accepted, Refusal> {
         let claim = &self.claims[id];
         let (pool, state) = (claim.pool, claim.state);
         let host = self.model.first_claim_host + id.index();
@@ -157,7 +165,13 @@ impl Solver<'_, '_> {
         }
     }
 
-    pub(super) fn place_on_claim(&mut self, id: ClaimId, entry: &PodEntry, shape: ShapeId, accepted: Accepted) {
+    pub(super) fn place_on_claim(
+        &mut self,
+        id: ClaimId,
+        entry: &PodEntry,
+        shape: ShapeId,
+        accepted: Accepted,
+    ) {
         let host = self.model.first_claim_host + id.index();
         let before = (!self.claims[id].pods.is_empty()).then_some(self.claims[id].state);
         self.count_state(before, accepted.state);
@@ -213,8 +227,7 @@ impl Solver<'_, '_> {
         }
         let host = self.model.first_claim_host + self.claims.len();
         for pool in self.model.pools.ids() {
-            if self.model.pools[pool].limits.nodes_exhausted()
-                || self.check_place(pool, host, shape).is_err()
+            if self.model.pools[pool].limits.nodes_exhausted() || self.check_place(pool, host, shape).is_err()
             {
                 continue;
             }

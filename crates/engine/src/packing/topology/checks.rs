@@ -276,7 +276,10 @@ impl Topology<'_> {
         turn: usize,
         states: &mut States,
     ) -> Result<Narrowed, Unsatisfied> {
-        let mut narrowed = Narrowed { state: base, turns: 1 };
+        let mut narrowed = Narrowed {
+            state: base,
+            turns: 1,
+        };
         for check in &checks.domains {
             let symbol = self.keys[check.key].symbol();
             let unsatisfied = Unsatisfied {

@@ -427,7 +427,7 @@ impl Filter {
             || self
                 .terms
                 .iter()
-                .any(|term| states.check(state, *term, Side::Node).is_ok());
+                .any(|term| states.conflict(state, *term, Side::Node).is_none());
         by_labels && (!self.honor_taints || taints.tolerated(node_taints, &self.tolerations))
     }
 }
