@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use veneer_agreement::schedule::{
-    Constraint, Difference, Facts, Judge, Programs, Report, Scenario, Selection, Tally, check_theirs, generate,
-    run as run_selection,
+    Constraint, Difference, Facts, Judge, Programs, Report, Scenario, Selection, Tally, check_theirs,
+    generate, run as run_selection,
 };
 
 /// How many sentences are shown of one difference.

@@ -104,11 +104,6 @@ impl Answer {
 }
 
 impl Claim {
-    /// The requests for more than nothing.
-    pub(super) fn demands(&self) -> Vec<(&String, &Quantity)> {
-        self.requests.iter().filter(|(_, quantity)| **quantity != Quantity::default()).collect()
-    }
-
     /// The candidates, each name once, without those at the end of a truncated list: which of several types of one
     /// price are the last to stay is left to Go's sort.
     #[must_use]

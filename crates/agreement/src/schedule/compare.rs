@@ -9,7 +9,7 @@ const TOLERANCE: f64 = 0.02;
 
 /// What differs, one sentence each; empty if nothing does.
 #[must_use]
-pub fn exact(theirs: &Answer, ours: &Answer) -> Vec<String> {
+pub(super) fn exact(theirs: &Answer, ours: &Answer) -> Vec<String> {
     let mut details = Vec::new();
     let (their_failures, our_failures) = (theirs.failures(), ours.failures());
     for pod in their_failures.difference(&our_failures) {
@@ -97,16 +97,21 @@ fn claims(theirs: &Claim, ours: &Claim, details: &mut Vec<String>) {
 /// Whether our answer is as good as the different answers that Karpenter gave to the same question. One that places
 /// more pods than any of them is, whatever it takes: Karpenter may choose a domain that leads nowhere.
 #[must_use]
-pub fn within(theirs: &[Answer], ours: &Answer) -> Vec<String> {
+pub(super) fn within(theirs: &[Answer], ours: &Answer) -> Vec<String> {
     let mut details = Vec::new();
-    let fewest = theirs.iter().map(|answer| answer.unschedulable.len()).min().unwrap_or(0);
+    let fewest = theirs
+        .iter()
+        .map(|answer| answer.unschedulable.len())
+        .min()
+        .unwrap_or(0);
     if ours.unschedulable.len() < fewest {
         return details;
     }
-    let measures: [(&str, &dyn Fn(&Answer) -> f64); 3] = [
-        ("claims", &|answer| answer.new_node_claims.len() as f64),
-        ("unschedulable pods", &|answer| answer.unschedulable.len() as f64),
-        ("dollars per hour", &Answer::cost),
+    type Measure = fn(&Answer) -> f64;
+    let measures: [(&str, Measure); 3] = [
+        ("claims", |answer| answer.new_node_claims.len() as f64),
+        ("unschedulable pods", |answer| answer.unschedulable.len() as f64),
+        ("dollars per hour", Answer::cost),
     ];
     for (what, measure) in measures {
         let least = theirs.iter().map(measure).fold(f64::INFINITY, f64::min);

@@ -72,32 +72,64 @@ impl<'a> Judge<'a> {
     pub fn judge(&mut self, scenario: &Scenario) -> Result<Judgement> {
         let ours = self.ours.answer(scenario)?;
         let mut theirs = self.oracle.ask(scenario, REPEATS[0])?;
-        if theirs.iter().any(|answer| compare::exact(answer, &ours).is_empty()) {
-            let verdict = if theirs.len() > 1 { Verdict::OneOf } else { Verdict::Same };
-            return Ok(Judgement { verdict, theirs, ours });
+        if theirs
+            .iter()
+            .any(|answer| compare::exact(answer, &ours).is_empty())
+        {
+            let verdict = if theirs.len() > 1 {
+                Verdict::OneOf
+            } else {
+                Verdict::Same
+            };
+            return Ok(Judgement {
+                verdict,
+                theirs,
+                ours,
+            });
         }
         let ordered = self.ordered.ask(scenario, 1)?;
-        let from_ordered: Vec<String> =
-            ordered.iter().flat_map(|answer| compare::exact(answer, &ours)).collect();
+        let from_ordered: Vec<String> = ordered
+            .iter()
+            .flat_map(|answer| compare::exact(answer, &ours))
+            .collect();
         if from_ordered.is_empty() {
-            return Ok(Judgement { verdict: Verdict::Ordered, theirs, ours });
+            return Ok(Judgement {
+                verdict: Verdict::Ordered,
+                theirs,
+                ours,
+            });
         }
         let mut details = from_ordered;
         for repeat in REPEATS.into_iter().skip(1).filter(|_| !self.strict) {
             theirs.extend(self.oracle.ask(scenario, repeat)?);
             theirs.dedup_by(|a, b| compare::exact(a, b).is_empty());
-            if theirs.iter().any(|answer| compare::exact(answer, &ours).is_empty()) {
-                return Ok(Judgement { verdict: Verdict::OneOf, theirs, ours });
+            if theirs
+                .iter()
+                .any(|answer| compare::exact(answer, &ours).is_empty())
+            {
+                return Ok(Judgement {
+                    verdict: Verdict::OneOf,
+                    theirs,
+                    ours,
+                });
             }
             if theirs.len() > 1 {
                 details = compare::within(&theirs, &ours);
                 details.extend(check::violations(self.facts, scenario, &ours)?);
                 if details.is_empty() {
-                    return Ok(Judgement { verdict: Verdict::AsGood, theirs, ours });
+                    return Ok(Judgement {
+                        verdict: Verdict::AsGood,
+                        theirs,
+                        ours,
+                    });
                 }
             }
         }
-        Ok(Judgement { verdict: Verdict::Differs(details), theirs, ours })
+        Ok(Judgement {
+            verdict: Verdict::Differs(details),
+            theirs,
+            ours,
+        })
     }
 
     /// The smallest part of a scenario, as far as leaving things out one after the other gets, on which both sides

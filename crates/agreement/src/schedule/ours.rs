@@ -67,7 +67,12 @@ impl Ours {
     /// What the engine decided for objects that it was given, in the shape of the oracle's answers.
     pub fn describe(objects: &Objects, catalogue: &Arc<Catalogue>, results: &Results) -> Result<Answer> {
         let evaluation = evaluate(objects, catalogue);
-        View { objects, catalogue, evaluation: &evaluation }.answer(results)
+        View {
+            objects,
+            catalogue,
+            evaluation: &evaluation,
+        }
+        .answer(results)
     }
 
     fn catalogue(&self, scenario: &Scenario) -> Result<Arc<Catalogue>> {

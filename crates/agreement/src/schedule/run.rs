@@ -104,7 +104,7 @@ pub struct Report {
 }
 
 /// Called with the scenarios done and those that differ.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+pub(super) type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Runs scenarios through both sides.
 pub fn run(facts: &Facts, selection: &Selection, progress: Progress<'_>) -> Result<Report> {

@@ -45,7 +45,9 @@ impl Scenario {
     /// How many pods there are to schedule.
     #[must_use]
     pub fn pending(&self) -> usize {
-        let waits = |pod: &&Value| pod.pointer("/spec/nodeName").is_none() && pod.pointer("/spec/schedulingGates").is_none();
+        let waits = |pod: &&Value| {
+            pod.pointer("/spec/nodeName").is_none() && pod.pointer("/spec/schedulingGates").is_none()
+        };
         self.kind("Pod").filter(waits).count()
     }
 }

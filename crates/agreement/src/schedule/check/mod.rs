@@ -124,8 +124,8 @@ impl Checker<'_> {
         for option in &place.options {
             let broken = wanted.iter().find(|wanted| {
                 let label = option.label(text(wanted, "/key"));
-                !labels::satisfies(wanted, &label)
-                    && !(matches!(label, Label::Absent) && torn(pool, text(wanted, "/key")))
+                let excused = matches!(label, Label::Absent) && torn(pool, text(wanted, "/key"));
+                !excused && !labels::satisfies(wanted, &label)
             });
             if let Some(broken) = broken {
                 let detail = format!("{} as {}: {broken}", place.name, option.name);

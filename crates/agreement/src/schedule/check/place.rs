@@ -317,7 +317,9 @@ fn machine<'a>(
     Place {
         name: text(source, "/metadata/name").to_owned(),
         new: false,
-        leaving: claim.or(node).is_some_and(|object| object.pointer("/metadata/deletionTimestamp").is_some()),
+        leaving: claim
+            .or(node)
+            .is_some_and(|object| object.pointer("/metadata/deletionTimestamp").is_some()),
         pool,
         taints,
         options: vec![Choice {

@@ -112,12 +112,9 @@ impl Checker<'_> {
     /// The smallest count among the domains that the pod could use.
     fn least(&self, pod: &Value, constraint: &Value, key: &str, counts: &BTreeMap<String, u64>) -> u64 {
         let mut domains = self.placement.offered.get(key).cloned().unwrap_or_default();
-        for place in self
-            .placement
-            .places
-            .iter()
-            .filter(|place| !place.new && !place.leaving && !place.options.iter().all(|option| option.name.is_empty()))
-        {
+        for place in self.placement.places.iter().filter(|place| {
+            !place.new && !place.leaving && !place.options.iter().all(|option| option.name.is_empty())
+        }) {
             domains.extend(place.domains(key));
         }
         domains.retain(|domain| {
@@ -179,7 +176,12 @@ impl Checker<'_> {
         let places = &self.placement.places;
         let Some(place) = places.get(at) else { return };
         let own = place.domains(key);
-        let labelled = |place: &Place<'_>| place.options.iter().all(|option| matches!(option.label(key), Label::Values(_)));
+        let labelled = |place: &Place<'_>| {
+            place
+                .options
+                .iter()
+                .all(|option| matches!(option.label(key), Label::Values(_)))
+        };
         if place.had(pod) && !labelled(place) {
             // What a pod avoids counts by its node's label, even where another label has the same meaning.
             return;

@@ -27,7 +27,12 @@ impl Draft<'_> {
 
     /// The daemons that run on a node, some of them from an earlier template.
     pub(super) fn daemon_pods(&mut self, node: &str) {
-        let sets: Vec<Value> = self.objects.iter().filter(|object| object["kind"] == "DaemonSet").cloned().collect();
+        let sets: Vec<Value> = self
+            .objects
+            .iter()
+            .filter(|object| object["kind"] == "DaemonSet")
+            .cloned()
+            .collect();
         for set in sets {
             if !self.rng.chance(50) {
                 continue;

@@ -29,7 +29,10 @@ impl Draft<'_> {
             (Constraint::ExistingNodes, [Stage::Ready].as_slice()),
             (Constraint::UnreadyNodes, &[Stage::Registered, Stage::Joined]),
             (Constraint::InFlight, &[Stage::Launched]),
-            (Constraint::Deleting, &[Stage::Leaving, Stage::Leaving, Stage::Ready]),
+            (
+                Constraint::Deleting,
+                &[Stage::Leaving, Stage::Leaving, Stage::Ready],
+            ),
         ] {
             if self.has(constraint) {
                 for _ in 0..self.rng.between(1, 5) {

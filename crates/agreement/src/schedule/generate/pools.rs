@@ -122,7 +122,12 @@ impl Draft<'_> {
     fn min_values(&mut self) -> Value {
         // The whole catalogue has more types than a claim keeps.
         if self.has(Constraint::FullCatalogue) && self.rng.chance(30) {
-            let (key, least) = *self.rng.pick(&[(INSTANCE_TYPE, 590), (INSTANCE_TYPE, 650), (FAMILY, 110), (FAMILY, 80)]);
+            let (key, least) = *self.rng.pick(&[
+                (INSTANCE_TYPE, 590),
+                (INSTANCE_TYPE, 650),
+                (FAMILY, 110),
+                (FAMILY, 80),
+            ]);
             return json!({"key": key, "operator": "Exists", "minValues": least});
         }
         let least = self.rng.between(1, 6);

@@ -78,7 +78,7 @@ impl Draft<'_> {
                 1 => term["namespaceSelector"] = json!({}),
                 2 => {
                     term["namespaceSelector"] =
-                        json!({"matchLabels": {"team": *self.rng.pick(&["a", "b", "c"])}})
+                        json!({"matchLabels": {"team": *self.rng.pick(&["a", "b", "c"])}});
                 }
                 _ => {}
             }
