@@ -127,9 +127,11 @@ impl Draft<'_> {
             |zone: &str| json!({"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]});
         let mut spec =
             json!({"csi": {"driver": DRIVER, "volumeHandle": name}, "accessModes": ["ReadWriteOnce"]});
-        let mut terms = vec![zone(self.rng.pick(&ZONES))];
+        let first = *self.rng.pick(&ZONES);
+        let mut terms = vec![zone(first)];
         if self.rng.chance(25) {
-            terms.push(zone(self.rng.pick(&ZONES)));
+            let second = *self.rng.pick(&ZONES);
+            terms.push(zone(second));
         }
         if self.rng.chance(10) {
             spec = json!({"local": {"path": "/data"}, "accessModes": ["ReadWriteOnce"]});
