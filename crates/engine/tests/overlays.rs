@@ -1,6 +1,11 @@
 //! Overlay evaluation on a small catalogue: one test per rule.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use std::sync::Arc;
 
@@ -454,4 +459,59 @@ fn evaluating_again_after_a_change_gives_the_same_as_evaluating_afresh() {
             assert_eq!(again.prices(pool), afresh.prices(pool));
         }
     }
+}
+
+#[test]
+fn a_conflict_names_exactly_those_that_set_the_same_field_of_the_same_offering() {
+    let m5 = || requires("karpenter.kwok.sh/instance-family", "In", &["m5"]);
+    let on = |capacity_type: &str| {
+        json!([
+            {"key": "karpenter.kwok.sh/instance-family", "operator": "In", "values": ["m5"]},
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity_type]},
+        ])
+    };
+    let named = |overlays: &[_]| match &evaluate(overlays).verdicts()[0] {
+        Verdict::Conflict(conflict) => conflict.with.clone(),
+        other => panic!("{other:?}"),
+    };
+    // Of four others of the same weight, one sets another field, one other offerings, one another type.
+    let price = [
+        overlay("a", json!({"requirements": on("spot"), "price": "1"})),
+        overlay(
+            "capacity",
+            json!({"requirements": m5(), "capacity": {"example.com/x": "1"}}),
+        ),
+        overlay(
+            "on-demand",
+            json!({"requirements": on("on-demand"), "price": "2"}),
+        ),
+        overlay(
+            "c5",
+            json!({"requirements": requires("karpenter.kwok.sh/instance-family", "In", &["c5"]), "price": "3"}),
+        ),
+        overlay("spot", json!({"requirements": on("spot"), "price": "4"})),
+    ];
+    assert_eq!(named(&price), ["spot"]);
+    let capacity = [
+        overlay(
+            "a",
+            json!({"requirements": m5(), "capacity": {"example.com/x": "1"}}),
+        ),
+        overlay("b-price", json!({"requirements": m5(), "price": "2"})),
+        overlay(
+            "c-other",
+            json!({"requirements": requires("karpenter.kwok.sh/instance-family", "In", &["c5"]), "capacity": {"example.com/x": "3"}}),
+        ),
+        overlay(
+            "d-same",
+            json!({"requirements": m5(), "capacity": {"example.com/x": "4"}}),
+        ),
+    ];
+    assert_eq!(named(&capacity), ["d-same"]);
+    let lighter = [
+        overlay("a", json!({"requirements": m5(), "price": "1", "weight": 2})),
+        overlay("b", json!({"requirements": m5(), "price": "2", "weight": 2})),
+        overlay("c", json!({"requirements": m5(), "price": "3", "weight": 1})),
+    ];
+    assert_eq!(named(&lighter), ["b"]);
 }

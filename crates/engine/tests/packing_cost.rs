@@ -17,7 +17,8 @@ fn catalogue(types: &[(&str, u64, u64, f64)]) -> Arc<Catalogue> {
     let types: Vec<Value> = types
         .iter()
         .map(|(name, cpu, memory, price)| {
-            let requirement = |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
+            let requirement =
+                |key: &str, value: &str| json!({ "key": key, "operator": "In", "values": [value] });
             json!({ "name": name, "architecture": "amd64", "operatingSystems": ["linux"],
                 "resources": { "cpu": cpu.to_string(), "memory": format!("{memory}Gi"), "pods": "110" },
                 "offerings": [{ "Price": price, "Available": true, "Requirements": [
@@ -30,9 +31,11 @@ fn catalogue(types: &[(&str, u64, u64, f64)]) -> Arc<Catalogue> {
 
 fn objects(pods: &[(u64, u64)]) -> Objects {
     let pods = pods.iter().enumerate().map(|(at, (milli, mebi))| {
-        serde_json::from_value(json!({ "metadata": { "name": format!("p{at:03}"), "namespace": "default" },
+        serde_json::from_value(
+            json!({ "metadata": { "name": format!("p{at:03}"), "namespace": "default" },
             "spec": { "containers": [{ "name": "main", "resources": {
-                "requests": { "cpu": format!("{milli}m"), "memory": format!("{mebi}Mi") } } }] } }))
+                "requests": { "cpu": format!("{milli}m"), "memory": format!("{mebi}Mi") } } }] } }),
+        )
         .unwrap()
     });
     let pool = json!({ "metadata": { "name": "default" }, "spec": { "template": { "spec": { "requirements": [],
@@ -60,12 +63,7 @@ fn optimum(pods: &[(u64, u64)], catalogue: &Catalogue) -> f64 {
             .map(|(_, price)| *price)
             .fold(f64::INFINITY, f64::min)
     }
-    fn place(
-        rest: &[(u64, u64)],
-        nodes: &mut Vec<(f64, f64)>,
-        types: &[((f64, f64), f64)],
-        best: &mut f64,
-    ) {
+    fn place(rest: &[(u64, u64)], nodes: &mut Vec<(f64, f64)>, types: &[((f64, f64), f64)], best: &mut f64) {
         let Some(((milli, mebi), rest)) = rest.split_first() else {
             let total: f64 = nodes.iter().map(|load| price(*load, types)).sum();
             *best = best.min(total);
@@ -100,7 +98,11 @@ fn four_and_two_processors_are_taken_where_eight_cost_more() {
     let found = cost::solve(&problem, &Options::default());
     assert!((found.ffd_hourly - 0.4).abs() < 1e-9, "{}", found.ffd_hourly);
     assert!((found.hourly - 0.3).abs() < 1e-9, "{}", found.hourly);
-    assert!(found.lower_bound <= found.hourly && found.lower_bound > 0.2, "{}", found.lower_bound);
+    assert!(
+        found.lower_bound <= found.hourly && found.lower_bound > 0.2,
+        "{}",
+        found.lower_bound
+    );
 }
 
 #[test]
@@ -132,8 +134,16 @@ fn the_bound_is_below_the_optimum_and_the_answer_is_not() {
         assert!(found.lower_bound <= found.hourly, "seed {seed}");
         if found.results.unschedulable.is_empty() {
             let best = optimum(&pods, &catalogue);
-            assert!(found.lower_bound <= best + 1e-9, "seed {seed}: bound {} > {best}", found.lower_bound);
-            assert!(found.hourly >= best - 1e-9, "seed {seed}: {} < {best}", found.hourly);
+            assert!(
+                found.lower_bound <= best + 1e-9,
+                "seed {seed}: bound {} > {best}",
+                found.lower_bound
+            );
+            assert!(
+                found.hourly >= best - 1e-9,
+                "seed {seed}: {} < {best}",
+                found.hourly
+            );
             optimal += u64::from(found.hourly <= best + 1e-9);
         } else {
             optimal += 1;
@@ -162,7 +172,10 @@ fn generated_clusters_get_cheaper_and_every_pod_keeps_its_place() {
             results.unschedulable.iter().map(|entry| entry.pod).collect()
         };
         let before = unplaced(&ffd);
-        assert!(unplaced(&found.results).iter().all(|pod| before.contains(pod)), "seed {seed}");
+        assert!(
+            unplaced(&found.results).iter().all(|pod| before.contains(pod)),
+            "seed {seed}"
+        );
         let claims = found.results.new_node_claims.iter().flat_map(|claim| &claim.pods);
         let nodes = found.results.existing_nodes.iter().flat_map(|node| &node.pods);
         let mut placed: Vec<usize> = claims.chain(nodes).copied().collect();

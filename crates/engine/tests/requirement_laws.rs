@@ -1,7 +1,12 @@
 //! The laws of requirements: intersection is a meet (commutative, associative, idempotent), membership follows it,
 //! and two requirements are compatible exactly when their intersection is not empty, under the label rules.
 
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
 
 use proptest::prelude::*;
 use veneer_engine::labels::LabelSet;

@@ -92,7 +92,11 @@ fn pools(random: &mut Random, flavour: &Flavour) -> Vec<Value> {
                 _ => &["on-demand"],
             };
             // The first NodePool takes whatever the pods may demand.
-            let capacity = if number == 0 { &["spot", "on-demand"] } else { capacity };
+            let capacity = if number == 0 {
+                &["spot", "on-demand"]
+            } else {
+                capacity
+            };
             requirements.push(expression("karpenter.sh/capacity-type", "In", capacity));
             if number > 0 && random.chance(40) {
                 let architecture = *random.pick(&flavour.architectures);
@@ -151,7 +155,8 @@ fn nodes(random: &mut Random, flavour: &Flavour) -> Vec<Value> {
 fn deployment(number: u64, pods: &mut Vec<Value>, random: &mut Random, flavour: &Flavour) {
     let name = format!("app-{number}");
     let milli = *random.pick(&[
-        50, 100, 100, 200, 250, 250, 500, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000, 8000, 14000,
+        50, 100, 100, 200, 250, 250, 500, 500, 500, 750, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000,
+        8000, 14000,
     ]);
     // Memory for each processor, in MiB.
     let ratio = *random.pick(&[512, 1024, 2048, 2048, 4096, 4096, 4096, 8192, 8192, 12288]);
@@ -172,8 +177,14 @@ fn deployment(number: u64, pods: &mut Vec<Value>, random: &mut Random, flavour: 
                 "topologyKey": "topology.kubernetes.io/zone", "labelSelector": selector }]);
         }
         3 => {
+            // One pod on each host, as far as possible: more than a few would need as many nodes.
+            let key = if replicas <= 5 {
+                "kubernetes.io/hostname"
+            } else {
+                "topology.kubernetes.io/zone"
+            };
             spec["topologySpreadConstraints"] = json!([{ "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway",
-                "topologyKey": "kubernetes.io/hostname", "labelSelector": selector }]);
+                "topologyKey": key, "labelSelector": selector }]);
         }
         4 if replicas <= 5 => {
             spec["affinity"] = json!({ "podAntiAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
@@ -190,7 +201,9 @@ fn deployment(number: u64, pods: &mut Vec<Value>, random: &mut Random, flavour: 
         _ => {}
     }
     for replica in 0..replicas {
-        pods.push(json!({ "metadata": { "name": format!("{name}-{replica}"), "namespace": "default",
-            "labels": labels }, "spec": spec }));
+        pods.push(
+            json!({ "metadata": { "name": format!("{name}-{replica}"), "namespace": "default",
+            "labels": labels }, "spec": spec }),
+        );
     }
 }
