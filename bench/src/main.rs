@@ -1,6 +1,9 @@
 //! `bench`: runs Karpenter's packages and ours on the same input, one after the other in one go, and prints ratios.
 
-#![allow(clippy::indexing_slicing, reason = "a benchmark may fail loudly on input that it made itself")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a benchmark may fail loudly on input that it made itself"
+)]
 
 mod measure;
 mod overlay;
@@ -60,6 +63,10 @@ fn main() -> Result<()> {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),
-        What::ScheduleOurs { case, catalogue, once } => schedule::ours(&case, &catalogue, once),
+        What::ScheduleOurs {
+            case,
+            catalogue,
+            once,
+        } => schedule::ours(&case, &catalogue, once),
     }
 }

@@ -34,3 +34,17 @@ pub(crate) fn peak_rss_mib() -> Result<f64> {
         .context("no VmHWM in /proc/self/status")?;
     Ok(kib / 1024.0)
 }
+
+/// The processor time that this process has used, in ms; the system counts in hundredths of a second.
+pub(crate) fn cpu_ms() -> Result<f64> {
+    let stat = std::fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    // The name in parentheses may contain anything; user and system time are the 12th and 13th field after it.
+    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/self/stat")?;
+    let ticks: Vec<f64> = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse().ok())
+        .collect();
+    Ok(ticks.iter().sum::<f64>() * 10.0)
+}

@@ -3,7 +3,7 @@
 //! Both sides are measured from parsed objects to claims whose candidates are ordered by price. Karpenter's side is set
 //! up as its benchmark sets itself up (five workers, an API server that holds nothing).
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -12,12 +12,12 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use veneer_agreement::schedule::{Ours as Engine, Scenario, objects};
+use veneer_agreement::schedule::Ours as Engine;
 use veneer_agreement::{Rng, karpenter_module, oracle};
 use veneer_engine::catalogue::kwok;
-use veneer_engine::packing::{Options, Problem, solve};
+use veneer_engine::packing::{Objects, Options, Problem, solve};
 
-use crate::measure::{median_ms, peak_rss_mib};
+use crate::measure::{cpu_ms, median_ms, peak_rss_mib};
 
 const CATALOGUE: &str = "kwok/examples/aws_instance_types.json";
 
@@ -45,6 +45,7 @@ struct Theirs {
     prepare_ms: f64,
     solve_ms: f64,
     order_ms: f64,
+    cpu_ms: f64,
     claims: usize,
     unschedulable: usize,
     hourly: f64,
@@ -55,6 +56,7 @@ struct Theirs {
 #[serde(rename_all = "camelCase")]
 struct Ours {
     ms: f64,
+    cpu_ms: f64,
     claims: usize,
     unschedulable: usize,
     hourly: f64,
@@ -65,13 +67,19 @@ struct Ours {
 pub(crate) fn side_by_side(pods: &[usize], mixes: &[Mix], types: &[Types]) -> Result<()> {
     let oracle = oracle()?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "Times in ms from parsed objects to claims with ordered candidates (Karpenter: preparing + Solve + ordering),")?;
-    writeln!(out, "whole processes in s, memory in MiB.\n")?;
     writeln!(
         out,
-        "| types | pods | mix | Karpenter | ours | ratio | pods/s | ours | nodes | ours | $/h | ours | process | ours | memory | ours | ratio |"
+        "Times in ms from parsed objects to claims with ordered candidates (Karpenter, one run: preparing + Solve + ordering;\n\
+         ours: the median of several runs) and processor time of the same; whole processes in s; memory in MiB.\n"
     )?;
-    writeln!(out, "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")?;
+    writeln!(
+        out,
+        "| types | pods | mix | Karpenter | ours | ratio | processor | ours | ratio | pods/s | ours | nodes | ours | $/h | ours | process | ours | memory | ours | ratio |"
+    )?;
+    writeln!(
+        out,
+        "|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    )?;
     let folder = std::env::temp_dir().join(format!("veneer-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     for &kind in types {
@@ -90,15 +98,36 @@ pub(crate) fn side_by_side(pods: &[usize], mixes: &[Mix], types: &[Types]) -> Re
 
 fn one(oracle: &Path, catalogue: &Path, folder: &Path, count: usize, mix: Mix) -> Result<String> {
     let file = folder.join("case.json");
-    std::fs::write(&file, format!("{}\n", case(count, mix)))?;
+    let lines = folder.join("case.jsonl");
+    let objects = case(count, mix);
+    std::fs::write(&file, format!("{}\n", json!({"objects": objects})))?;
+    let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
+    std::fs::write(&lines, texts.join("\n"))?;
+    drop((objects, texts));
     let started = Instant::now();
-    let theirs: Theirs = run(Command::new(oracle).arg("schedule-bench").arg("-catalog").arg(catalogue), &file)?;
+    let theirs: Theirs = run(
+        Command::new(oracle)
+            .arg("schedule-bench")
+            .arg("-catalog")
+            .arg(catalogue),
+        &file,
+    )?;
     let their_process = started.elapsed().as_secs_f64();
     let exe = std::env::current_exe()?;
     // Once to measure time, which takes many runs, and once to measure the process.
-    let ours: Ours = run(Command::new(&exe).arg("schedule-ours").arg(&file).arg(catalogue), &file)?;
+    let ours: Ours = run(
+        Command::new(&exe).arg("schedule-ours").arg(&lines).arg(catalogue),
+        &file,
+    )?;
     let started = Instant::now();
-    let single: Ours = run(Command::new(&exe).arg("schedule-ours").arg("--once").arg(&file).arg(catalogue), &file)?;
+    let single: Ours = run(
+        Command::new(&exe)
+            .arg("schedule-ours")
+            .arg("--once")
+            .arg(&lines)
+            .arg(catalogue),
+        &file,
+    )?;
     let our_process = started.elapsed().as_secs_f64();
     ensure!(
         theirs.unschedulable == ours.unschedulable,
@@ -108,12 +137,15 @@ fn one(oracle: &Path, catalogue: &Path, folder: &Path, count: usize, mix: Mix) -
     );
     let total = theirs.prepare_ms + theirs.solve_ms + theirs.order_ms;
     Ok(format!(
-        "| {:.0} + {:.0} + {:.0} | {:.2} | {:.0}× | {:.0} | {:.0} | {} | {} | {:.2} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} | 1/{:.1} |",
+        "| {:.0} + {:.0} + {:.0} | {:.2} | {:.0}× | {:.0} | {:.2} | {:.0}× | {:.0} | {:.0} | {} | {} | {:.2} | {:.2} | {:.1} | {:.2} | {:.0} | {:.0} | 1/{:.1} |",
         theirs.prepare_ms,
         theirs.solve_ms,
         theirs.order_ms,
         ours.ms,
         total / ours.ms,
+        theirs.cpu_ms,
+        ours.cpu_ms,
+        theirs.cpu_ms / ours.cpu_ms,
         count as f64 / total * 1e3,
         count as f64 / ours.ms * 1e3,
         theirs.claims,
@@ -129,30 +161,44 @@ fn one(oracle: &Path, catalogue: &Path, folder: &Path, count: usize, mix: Mix) -
 }
 
 fn run<T: serde::de::DeserializeOwned>(command: &mut Command, input: &Path) -> Result<T> {
-    let output = command.stdin(std::fs::File::open(input)?).stderr(Stdio::inherit()).output()?;
+    let output = command
+        .stdin(std::fs::File::open(input)?)
+        .stderr(Stdio::inherit())
+        .output()?;
     ensure!(output.status.success(), "{command:?} failed");
     let text = String::from_utf8_lossy(&output.stdout);
     serde_json::from_str(&text).with_context(|| format!("{command:?} says {text}"))
 }
 
-/// Our half, in a process of its own so that its memory can be measured.
+/// Our half, in a process of its own so that its memory can be measured. The case has one object a line.
 pub(crate) fn ours(case: &Path, catalogue: &Path, once: bool) -> Result<()> {
     let text = std::fs::read_to_string(catalogue)?;
     let catalogue = Arc::new(kwok::parse(&text, &catalogue.display().to_string())?);
     drop(text);
-    let scenario: Scenario = serde_json::from_str(&std::fs::read_to_string(case)?)?;
-    let objects = objects(&scenario)?;
-    drop(scenario);
+    let mut objects = Objects::default();
+    for line in BufReader::new(std::fs::File::open(case)?).lines() {
+        let line = line?;
+        if line.contains(r#""kind":"NodePool""#) {
+            objects.node_pools.push(serde_json::from_str(&line)?);
+        } else {
+            objects.pods.push(serde_json::from_str(&line)?);
+        }
+    }
     let work = || solve(&Problem::from_objects(&objects, &catalogue), &Options::default());
     let started = Instant::now();
     let results = work();
     let first_ms = started.elapsed().as_secs_f64() * 1e3;
     // Before the prices are looked up, which is not part of the work.
     let peak_rss_mib = peak_rss_mib()?;
-    let ms = if once { first_ms } else { median_ms(work) };
+    let (ms, cpu_ms) = if once {
+        (first_ms, first_ms)
+    } else {
+        repeated(work)?
+    };
     let answer = Engine::describe(&objects, &catalogue, &results)?;
     let ours = Ours {
         ms,
+        cpu_ms,
         claims: results.new_node_claims.len(),
         unschedulable: results.unschedulable.len(),
         hourly: answer.cost(),
@@ -160,6 +206,17 @@ pub(crate) fn ours(case: &Path, catalogue: &Path, once: bool) -> Result<()> {
     };
     writeln!(std::io::stdout().lock(), "{}", serde_json::to_string(&ours)?)?;
     Ok(())
+}
+
+/// The median time and the mean processor time of a run.
+fn repeated<T>(mut work: impl FnMut() -> T) -> Result<(f64, f64)> {
+    let mut runs = 0.0;
+    let before = cpu_ms()?;
+    let median = median_ms(|| {
+        runs += 1.0;
+        work()
+    });
+    Ok((median, (cpu_ms()? - before) / runs))
 }
 
 /// The file with the instance types.
@@ -194,7 +251,7 @@ fn catalogue(types: Types, folder: &Path) -> Result<PathBuf> {
 }
 
 /// One pool and the pods of Karpenter's benchmark.
-fn case(count: usize, mix: Mix) -> Value {
+fn case(count: usize, mix: Mix) -> Vec<Value> {
     let rng = &mut Rng::new(42, count as u64);
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
@@ -208,10 +265,14 @@ fn case(count: usize, mix: Mix) -> Value {
     });
     let mut objects = vec![pool];
     for number in 0..count {
-        let fifth = if mix == Mix::Diverse { number * 5 / count } else { 0 };
+        let fifth = if mix == Mix::Diverse {
+            number * 5 / count
+        } else {
+            0
+        };
         objects.push(pod(number, fifth, rng));
     }
-    json!({"objects": objects})
+    objects
 }
 
 fn pod(number: usize, fifth: usize, rng: &mut Rng) -> Value {

@@ -1,11 +1,6 @@
 //! A fresh random sample of scenarios against Karpenter's provisioner. The seed is printed; `agreement schedule` repeats
 //! it, runs the full number and makes differing scenarios smaller.
 
-#![expect(
-    clippy::print_stdout,
-    reason = "the seed of a run that passed is worth having, too"
-)]
-
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
