@@ -52,7 +52,10 @@ fn is_closed_pipe(error: &anyhow::Error) -> bool {
 #[doc(hidden)]
 #[must_use]
 pub fn findings_of(text: &str) -> usize {
-    let mut objects = input::objects::Objects::default();
+    let mut objects = input::objects::Objects {
+        cluster: Some(Box::default()),
+        ..input::objects::Objects::default()
+    };
     input::documents::read("input", text, &mut objects);
     objects.settle();
     objects.findings.len()

@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "helpers of tests fail as tests do"
 )]
 
@@ -339,6 +340,36 @@ spec: {requirements: [{key: karpenter.k8s.aws/instance-family, operator: In, val
     let types = texts(&with["newNodeClaims"][0]["instanceTypes"]);
     assert!(
         !types.is_empty() && types.iter().all(|name| name.starts_with("m6i.")),
+        "{types:?}"
+    );
+}
+
+#[test]
+fn the_catalogue_of_the_kwok_provider_is_taken_from_its_file() {
+    let pod = "apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec: {nodeSelector: {kubernetes.io/arch: x86_64}, containers: [{name: main, resources: {requests: {cpu: 1}}}]}
+";
+    let folder = "crates/veneer/tests/cases/kwok";
+    let (pool, catalog) = (format!("{folder}/pool.yaml"), format!("{folder}/catalog.json"));
+    let arguments = [
+        "simulate",
+        "-f",
+        &pool,
+        "-f",
+        "-",
+        "--catalog",
+        &catalog,
+        "-o",
+        "json",
+    ];
+    let report = run(env!("CARGO_BIN_EXE_veneer"), &arguments, None, Some(pod)).json();
+    let listed = std::fs::read_to_string(root().join(&catalog)).unwrap();
+    let types = texts(&report["newNodeClaims"][0]["instanceTypes"]);
+    assert!(!types.is_empty(), "{report}");
+    assert!(
+        types.iter().all(|name| listed.contains(&format!("\"{name}\""))),
         "{types:?}"
     );
 }

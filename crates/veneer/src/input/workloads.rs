@@ -20,7 +20,10 @@ struct Workload<'a> {
 
 /// The pods that the workloads of `cluster` would make, and in words where they come from.
 pub(crate) fn pods(cluster: &Cluster) -> (Vec<Pod>, Option<String>) {
-    let existing: Vec<&Pod> = cluster.pods.iter().map(|pod| &pod.object).collect();
+    let mut existing: BTreeMap<&str, Vec<&Pod>> = BTreeMap::new();
+    for pod in cluster.pods.iter().map(|pod| &pod.object) {
+        existing.entry(namespace(&pod.metadata)).or_default().push(pod);
+    }
     let mut pods = Vec::new();
     let mut sources = Vec::new();
     for workload in workloads(cluster) {
@@ -29,7 +32,10 @@ pub(crate) fn pods(cluster: &Cluster) -> (Vec<Pod>, Option<String>) {
             .owner_references
             .as_ref()
             .is_some_and(|owners| !owners.is_empty());
-        if workload.count < 1 || is_owned || existing.iter().any(|pod| workload.has(pod)) {
+        let beside = existing
+            .get(namespace(workload.metadata))
+            .map_or(&[][..], Vec::as_slice);
+        if workload.count < 1 || is_owned || beside.iter().any(|pod| workload.has(pod)) {
             continue;
         }
         let name = workload.metadata.name.as_deref().unwrap_or_default();
@@ -41,10 +47,24 @@ pub(crate) fn pods(cluster: &Cluster) -> (Vec<Pod>, Option<String>) {
         format!(
             "{} {verb} not there yet, but workloads would make them ({})",
             pods.len(),
-            sources.join(", ")
+            shown(&sources)
         )
     });
     (pods, note)
+}
+
+fn namespace(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or("default")
+}
+
+/// The first few, and how many more there are.
+fn shown(sources: &[String]) -> String {
+    const FEW: usize = 5;
+    let few: Vec<&str> = sources.iter().take(FEW).map(String::as_str).collect();
+    match sources.len().saturating_sub(FEW) {
+        0 => few.join(", "),
+        more => format!("{} and {more} more", few.join(", ")),
+    }
 }
 
 fn workloads(cluster: &Cluster) -> Vec<Workload<'_>> {
@@ -114,13 +134,8 @@ impl Workload<'_> {
         }
     }
 
-    /// Whether `pod` is one of its pods.
+    /// Whether `pod` of its namespace is one of its pods.
     fn has(&self, pod: &Pod) -> bool {
-        let namespace =
-            |metadata: &ObjectMeta| metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
-        if namespace(&pod.metadata) != namespace(self.metadata) {
-            return false;
-        }
         match self.selector {
             Some(selector) => selects(selector, pod.metadata.labels.as_ref()),
             None => {
