@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, Toleration,
+    Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, ResourceClaim, Toleration,
     TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -126,7 +126,7 @@ pub(super) fn same_demands(a: &Pod, b: &Pod) -> bool {
                 && a.topology_spread_constraints == b.topology_spread_constraints
                 && a.affinity == b.affinity
                 && host_ports_alike(a, b)
-                && needs_devices(a) == needs_devices(b)
+                && device_claims_alike(a, b)
         }
         (None, None) => true,
         _ => false,
@@ -147,6 +147,19 @@ fn host_ports_alike(a: &PodSpec, b: &PodSpec) -> bool {
             })
     }
     ports(a).eq(ports(b))
+}
+
+fn device_claims_alike(a: &PodSpec, b: &PodSpec) -> bool {
+    fn claims(spec: &PodSpec) -> impl Iterator<Item = &ResourceClaim> {
+        let init = spec.init_containers.iter().flatten();
+        let resources = spec
+            .containers
+            .iter()
+            .chain(init)
+            .filter_map(|container| container.resources.as_ref());
+        resources.flat_map(|resources| resources.claims.iter().flatten())
+    }
+    a.resource_claims == b.resource_claims && claims(a).eq(claims(b))
 }
 
 /// Whether the pod needs dynamic resource allocation.

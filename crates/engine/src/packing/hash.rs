@@ -44,11 +44,7 @@ impl Hasher for FastHasher {
             self.mix(u64::from_le_bytes(*chunk));
         }
         if !rest.is_empty() {
-            let mut last = [0; 8];
-            for (to, from) in last.iter_mut().zip(rest) {
-                *to = *from;
-            }
-            self.mix(u64::from_le_bytes(last));
+            self.mix(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
     }
 

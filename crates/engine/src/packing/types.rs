@@ -415,15 +415,21 @@ impl Ladder {
     }
 }
 
-/// What the overhead lists keep of `name`.
+/// What the system keeps of a machine, list by list.
+fn overhead_lists(it: &InstanceType) -> impl Iterator<Item = &ResourceList> {
+    let overhead = &it.overhead;
+    [
+        &overhead.kube_reserved,
+        &overhead.system_reserved,
+        &overhead.eviction_threshold,
+    ]
+    .into_iter()
+    .filter(|list| !list.is_empty())
+}
+
+/// What the system keeps of `name`.
 fn overhead(it: &InstanceType, name: &str) -> Amount {
-    let lists = [
-        &it.overhead.kube_reserved,
-        &it.overhead.system_reserved,
-        &it.overhead.eviction_threshold,
-    ];
-    lists
-        .into_iter()
+    overhead_lists(it)
         .filter_map(|list| list.get(name))
         .map(amount)
         .sum()
@@ -451,10 +457,10 @@ fn without_hugepages(memory: Amount, capacity: &ResourceList) -> Amount {
 
 /// Whether no resource is overdrawn by the overhead: nothing fits on a type where one is.
 fn is_usable(it: &InstanceType) -> bool {
-    it.capacity.iter().all(|(name, quantity)| {
-        let left = amount(quantity) - overhead(it, name);
-        left >= 0 || (name == MEMORY && without_hugepages(left, &it.capacity) >= 0)
-    })
+    // Memory without huge pages may be none at all, but huge pages never make it less than that.
+    let has_room = |name: &str| allocatable(it, name) >= 0;
+    it.capacity.iter().all(|(_, quantity)| !quantity.is_negative())
+        && overhead_lists(it).all(|list| list.iter().all(|(name, _)| has_room(name)))
 }
 
 /// The capacity of every type, for one resource of a NodePool's limits.
