@@ -48,8 +48,16 @@ fn main() {
         dearer += usize::from(found.hourly > found.ffd_hourly);
         dearer += usize::from(found.results.unschedulable.len() > ffd.unschedulable.len());
         cheaper += usize::from(found.hourly < found.ffd_hourly - 1e-9);
-        let saved = if found.ffd_hourly > 0.0 { 1.0 - found.hourly / found.ffd_hourly } else { 0.0 };
-        let over = if found.lower_bound > 0.0 { found.hourly / found.lower_bound - 1.0 } else { 0.0 };
+        let saved = if found.ffd_hourly > 0.0 {
+            1.0 - found.hourly / found.ffd_hourly
+        } else {
+            0.0
+        };
+        let over = if found.lower_bound > 0.0 {
+            found.hourly / found.lower_bound - 1.0
+        } else {
+            0.0
+        };
         saving += saved;
         gap += found.gap;
         excess += over;
@@ -80,5 +88,8 @@ fn main() {
     println!("mean saving: {:.2} %", mean(saving));
     println!("mean gap (share of the bill): {:.2} %", mean(gap));
     println!("mean excess over the lower bound: {:.2} %", mean(excess));
-    println!("time: {:.3} s mean, {slowest:.3} s at most", seconds / count as f64);
+    println!(
+        "time: {:.3} s mean, {slowest:.3} s at most",
+        seconds / count as f64
+    );
 }

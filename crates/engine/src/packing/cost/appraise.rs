@@ -50,7 +50,11 @@ pub(super) fn weigh(problem: &Problem<'_>, options: &Options<'_>, unplaced: &Bit
         starts.push(end);
     }
     let pods = demand.kind_of.iter().map(|(&(shape, size), &kind)| {
-        let amounts: Vec<f64> = solver.model.sizes[size].amounts.iter().map(|amount| real(*amount)).collect();
+        let amounts: Vec<f64> = solver.model.sizes[size]
+            .amounts
+            .iter()
+            .map(|amount| real(*amount))
+            .collect();
         let alone = alone(&amounts, kind, &demand, &starts);
         let appraisal = Appraisal {
             kind,

@@ -21,6 +21,8 @@
 //! the bound holds whatever the arithmetic did on the way. A second bound is the dearest single pod: the cheapest
 //! offering that could take it, where nothing that exists could.
 
+use std::collections::BTreeMap;
+
 use super::demand::{Carrier, Demand};
 use super::simplex::{Row, maximise};
 
@@ -30,6 +32,9 @@ const ROUNDS: usize = 60;
 const MOST_ROWS: usize = 500;
 /// Rounding in the sums below is far smaller than this share.
 const SAFETY: f64 = 1e-9;
+
+/// What cuts are told apart by: the kinds, and the variable of a limited carrier.
+type CutKey<'d> = (&'d [usize], Option<usize>);
 
 /// A lower bound, and the prices that prove it.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +118,11 @@ fn value(worth: &[Vec<f64>], demand: &Demand) -> f64 {
 fn dearest_kind(demand: &Demand) -> f64 {
     let cheapest = |kind: usize| {
         let mut cheapest = f64::INFINITY;
-        for carrier in demand.carriers.iter().filter(|carrier| carrier.kinds.contains(&kind)) {
+        for carrier in demand
+            .carriers
+            .iter()
+            .filter(|carrier| carrier.kinds.contains(&kind))
+        {
             cheapest = cheapest.min(carrier.price);
         }
         cheapest
@@ -201,15 +210,17 @@ impl<'d> Program<'d> {
     /// Adds the most violated carriers, one for each set of kinds; `false` if there is none.
     fn add_violated(&mut self, worth: &[Vec<f64>], solution: &[f64]) -> bool {
         let weights = self.boxes;
-        let mut worst: std::collections::BTreeMap<(&[usize], Option<usize>), (f64, &Carrier)> =
-            std::collections::BTreeMap::new();
+        let mut worst: BTreeMap<CutKey<'_>, (f64, &Carrier)> = BTreeMap::new();
         let mut limited = 0;
         for carrier in &self.demand.carriers {
             let slack_variable = carrier.count.map(|_| {
                 limited += 1;
                 weights + limited - 1
             });
-            let slack = slack_variable.and_then(|at| solution.get(at)).copied().unwrap_or(0.0);
+            let slack = slack_variable
+                .and_then(|at| solution.get(at))
+                .copied()
+                .unwrap_or(0.0);
             let allowed = carrier.price + slack;
             let excess = carried(worth, carrier) - allowed;
             if excess <= 1e-8 * (1e-3 + allowed) {

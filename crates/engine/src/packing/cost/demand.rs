@@ -257,12 +257,13 @@ impl Demand {
             let room = rooms.entry(kinds).or_insert_with(|| vec![0.0; self.resources]);
             room.iter_mut().zip(free).for_each(|(cell, free)| *cell += free);
         }
-        self.carriers.extend(rooms.into_iter().map(|(kinds, room)| Carrier {
-            kinds,
-            room,
-            price: 0.0,
-            count: Some(1.0),
-        }));
+        self.carriers
+            .extend(rooms.into_iter().map(|(kinds, room)| Carrier {
+                kinds,
+                room,
+                price: 0.0,
+                count: Some(1.0),
+            }));
     }
 }
 

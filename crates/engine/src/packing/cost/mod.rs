@@ -58,19 +58,28 @@ pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> CostResults {
     keep_made(&mut groups, &unplaced);
     let ffd_hourly = total(&groups);
     let mut bound = 0.0;
-    let mut search = Search::new(problem, options, prices, Found {
-        unplaced,
-        hourly: ffd_hourly,
-        results,
-        groups: groups.into(),
-    });
+    let mut search = Search::new(
+        problem,
+        options,
+        prices,
+        Found {
+            unplaced,
+            hourly: ffd_hourly,
+            results,
+            groups: groups.into(),
+        },
+    );
     if !search.best.results.stopped && !search.best.results.new_node_claims.is_empty() {
         let (proven, merits) = weigh(problem, options, &search.best.unplaced);
         bound = proven.hourly;
         search.improve(&Arc::new(merits), &proven);
     }
     let hourly = search.best.hourly;
-    let gap = if hourly > 0.0 { (1.0 - bound / hourly).max(0.0) } else { 0.0 };
+    let gap = if hourly > 0.0 {
+        (1.0 - bound / hourly).max(0.0)
+    } else {
+        0.0
+    };
     CostResults {
         hourly,
         results: search.best.results,
@@ -84,7 +93,9 @@ pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> CostResults {
 /// The pods that go nowhere.
 fn unplaced(results: &Results, problem: &Problem<'_>) -> BitSet {
     let mut set = BitSet::empty(problem.objects.pods.len());
-    results.unschedulable.iter().for_each(|entry| set.insert(entry.pod));
+    results
+        .unschedulable
+        .iter()
+        .for_each(|entry| set.insert(entry.pod));
     set
 }
-

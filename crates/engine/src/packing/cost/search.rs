@@ -4,7 +4,7 @@
 //! time. Then claims that waste most are dissolved: all others are made again as they were, their leftover room is
 //! filled without making them dearer, and what is left gets new claims of various sizes.
 
-use std::cmp::Reverse;
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use super::bound::Bound;
@@ -131,20 +131,32 @@ impl<'p, 'a, 'o> Search<'p, 'a, 'o> {
                 let of_pods: f64 = group.pods.iter().filter_map(|pod| worth.get(pod)).sum();
                 group.price - of_pods
             };
-            let mut order: Vec<(f64, usize)> =
-                self.best.groups.iter().enumerate().map(|(at, group)| (waste(group), at)).collect();
+            let mut order: Vec<(f64, usize)> = self
+                .best
+                .groups
+                .iter()
+                .enumerate()
+                .map(|(at, group)| (waste(group), at))
+                .collect();
             order.sort_by(|a, b| b.0.total_cmp(&a.0).then(a.1.cmp(&b.1)));
             let mut improved = false;
             let quarter = order.len() / 4;
             for count in [1, 2, 4, quarter.max(8)] {
-                let released: Vec<usize> =
-                    order.iter().skip(skipped).take(count).map(|(_, at)| *at).collect();
+                let released: Vec<usize> = order
+                    .iter()
+                    .skip(skipped)
+                    .take(count)
+                    .map(|(_, at)| *at)
+                    .collect();
                 if released.len() < count {
                     break;
                 }
                 for most_processors in [4.0, 16.0, 2.0, 8.0, 32.0, f64::INFINITY] {
                     let mut again = self.again(plan, &released);
-                    again.aims.iter_mut().for_each(|aim| aim.most_processors = most_processors);
+                    again
+                        .aims
+                        .iter_mut()
+                        .for_each(|aim| aim.most_processors = most_processors);
                     if self.attempt(&again) {
                         improved = true;
                         break;
@@ -187,6 +199,32 @@ impl<'p, 'a, 'o> Search<'p, 'a, 'o> {
             .collect()
     }
 
+    /// What stays where it was comes first, so that the others fill the room it leaves; and pods that only dear
+    /// offerings take come before others, so that they get the room that exists already.
+    fn arrange(&self, queue: &mut [PodEntry], plan: &Plan) {
+        let mut released = BitSet::empty(self.problem.objects.pods.len());
+        if !plan.group_of.is_empty() {
+            let pods = self.best.groups.iter().flat_map(|group| &group.pods);
+            pods.filter(|pod| !plan.group_of.contains_key(pod))
+                .for_each(|pod| released.insert(*pod));
+        }
+        // Rates within a quarter of each other count as the same.
+        let level = |entry: &PodEntry| {
+            let known = self.merits.pods.get(&(entry.shape, entry.size));
+            let rate = known.map_or(f64::INFINITY, |appraisal| appraisal.rate);
+            (rate.max(1e-30).ln() / 0.25_f64.ln_1p()).floor()
+        };
+        queue.sort_by(|a, b| {
+            let (first, second) = (released.contains(a.position), released.contains(b.position));
+            let by_level = if plan.strictness > 0.0 {
+                level(b).total_cmp(&level(a))
+            } else {
+                Ordering::Equal
+            };
+            first.cmp(&second).then(by_level)
+        });
+    }
+
     fn is_done(&self) -> bool {
         self.runs >= self.options.cost_runs
             || self.best.hourly <= self.bound * (1.0 + 1e-9)
@@ -200,20 +238,7 @@ impl<'p, 'a, 'o> Search<'p, 'a, 'o> {
         }
         self.runs += 1;
         let mut solver = Solver::new(Model::new(self.problem, self.options), *self.options);
-        if !plan.group_of.is_empty() {
-            // What stays where it was comes first, so that the others fill the room it leaves.
-            let released: BitSet = {
-                let mut set = BitSet::empty(self.problem.objects.pods.len());
-                let pods = self.best.groups.iter().flat_map(|group| &group.pods);
-                pods.filter(|pod| !plan.group_of.contains_key(pod))
-                    .for_each(|pod| set.insert(*pod));
-                set
-            };
-            solver
-                .model
-                .queue
-                .sort_by_key(|entry| Reverse(!released.contains(entry.position)));
-        }
+        self.arrange(&mut solver.model.queue, plan);
         solver.steering = Some(Steering::new(&self.merits, plan.clone()));
         solver.run();
         if solver.stopped {

@@ -105,14 +105,25 @@ mod tests {
 
     #[test]
     fn the_best_corner_is_found() {
-        let rows = [row(&[1.0, 1.0], 4.0), row(&[1.0, 3.0], 6.0), row(&[1.0, 0.0], 3.5)];
+        let rows = [
+            row(&[1.0, 1.0], 4.0),
+            row(&[1.0, 3.0], 6.0),
+            row(&[1.0, 0.0], 3.5),
+        ];
         let best = maximise(&[3.0, 5.0], &rows);
-        assert!((best[0] - 3.0).abs() < 1e-9 && (best[1] - 1.0).abs() < 1e-9, "{best:?}");
+        assert!(
+            (best[0] - 3.0).abs() < 1e-9 && (best[1] - 1.0).abs() < 1e-9,
+            "{best:?}"
+        );
     }
 
     #[test]
     fn rows_that_allow_nothing_leave_nothing() {
-        let rows = [row(&[1.0, 1.0], 0.0), row(&[2.0, 1.0], 0.0), row(&[1.0, 3.0], 0.0)];
+        let rows = [
+            row(&[1.0, 1.0], 0.0),
+            row(&[2.0, 1.0], 0.0),
+            row(&[1.0, 3.0], 0.0),
+        ];
         assert_eq!(maximise(&[1.0, 1.0], &rows), [0.0, 0.0]);
     }
 

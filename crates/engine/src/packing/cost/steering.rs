@@ -114,6 +114,9 @@ impl Offer {
     }
 }
 
+/// The merit and the price of each type.
+type ByType = Arc<[(f64, f64)]>;
+
 /// Directs the claims of one run.
 #[derive(Debug)]
 pub(in crate::packing) struct Steering {
@@ -124,7 +127,7 @@ pub(in crate::packing) struct Steering {
     /// The claim of each group, once it is open.
     claims: Vec<Option<ClaimId>>,
     /// The merit and the price of each type by NodePool and ways to buy.
-    known: FastMap<(usize, BitSet), Arc<[(f64, f64)]>>,
+    known: FastMap<(usize, BitSet), ByType>,
 }
 
 impl Steering {
@@ -172,7 +175,12 @@ impl Steering {
             most_processors: f64::INFINITY,
             tolerance: 0.0,
         });
-        let offered = |entry: usize| of_types.get(entry).copied().unwrap_or((f64::INFINITY, f64::INFINITY));
+        let offered = |entry: usize| {
+            of_types
+                .get(entry)
+                .copied()
+                .unwrap_or((f64::INFINITY, f64::INFINITY))
+        };
         let merit = |entry: usize| {
             let (merit, price) = offered(entry);
             match (self.plan.measure, appraisal) {
@@ -190,7 +198,10 @@ impl Steering {
             .iter()
             .filter(|entry| processors(*entry) <= most)
             .map(|entry| (merit(entry), entry))
-            .fold((f64::INFINITY, 0), |best, other| if other.0 < best.0 { other } else { best });
+            .fold(
+                (f64::INFINITY, 0),
+                |best, other| if other.0 < best.0 { other } else { best },
+            );
         let mut kept = BitSet::empty(types.words().len() * 64);
         for entry in types.iter() {
             if processors(entry) <= most && merit(entry) <= best * (1.0 + aim.tolerance) {
@@ -204,7 +215,7 @@ impl Steering {
         }
     }
 
-    fn merit_of_types(&mut self, pool: usize, classes: &BitSet) -> Arc<[(f64, f64)]> {
+    fn merit_of_types(&mut self, pool: usize, classes: &BitSet) -> ByType {
         let merits = &self.merits;
         let known = self.known.entry((pool, classes.clone())).or_insert_with(|| {
             let offerings = merits.offerings.get(pool).map_or(&[][..], Vec::as_slice);
@@ -216,7 +227,10 @@ impl Steering {
                 };
                 let mut best = (f64::INFINITY, f64::INFINITY);
                 for at in range {
-                    let class = merits.classes.get(at).is_some_and(|class| classes.contains(*class as usize));
+                    let class = merits
+                        .classes
+                        .get(at)
+                        .is_some_and(|class| classes.contains(*class as usize));
                     if let (true, Some(merit), Some(price)) = (class, offerings.get(at), prices.get(at)) {
                         best = (best.0.min(*merit), best.1.min(*price));
                     }
