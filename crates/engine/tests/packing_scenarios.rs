@@ -410,6 +410,10 @@ fn pods_of_a_node_that_goes_away_are_placed_again() {
     objects.nodes = read(vec![leaving]);
     objects.pods = read(vec![pod("p", "1", "1Gi", json!({ "nodeName": "n0" }))]);
     assert_eq!(counts(&run(&objects)), [1]);
+    // It ran already, so a claim that is gone since does not hold it back, as it would a pending pod.
+    let lost = json!({ "nodeName": "n0", "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "gone" } }] });
+    objects.pods = read(vec![pod("p", "1", "1Gi", lost)]);
+    assert_eq!(counts(&run(&objects)), [1]);
 }
 
 fn spread(key: &str, more: Value) -> Value {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use super::cluster::node_name;
 use super::constraints::Constraints;
 use super::fingerprint::{demands_hash, has_status_resources, same_demands, same_size, size_hash};
 use super::hash::{FastHasher, FastMap};
 use super::host_ports::{HostPort, host_ports};
 use super::ids::{Id, ShapeId, SizeId, StateId, Table};
 use super::pod_requests::pod_requests;
-use super::pods::{PodEntry, fault};
+use super::pods::{PodEntry, device_fault, fault};
 use super::shapes::{Source, project, relevant_labels};
 use super::states::States;
 use super::volumes::Storage;
@@ -109,8 +110,9 @@ pub(super) struct Grouped<'a> {
 
 /// What the pods of one list of demands have in common.
 struct Demands {
-    /// Why none of them can be scheduled, if so.
+    /// Why none of them that is pending can be scheduled, if so.
     fault: Option<String>,
+    device_fault: Option<String>,
     constraints: Arc<Constraints>,
     ports: Arc<[HostPort]>,
 }
@@ -138,6 +140,7 @@ pub(super) fn group<'a>(
         .iter()
         .map(|pod| Demands {
             fault: fault(pod, rules),
+            device_fault: device_fault(pod),
             constraints: Arc::new(Constraints::of(pod, policy)),
             ports: host_ports(pod).into(),
         })
@@ -157,8 +160,14 @@ pub(super) fn group<'a>(
             continue;
         };
         let mounts = Storage::mounts_claims(pod);
-        let by_volumes = || if mounts { storage.fault(pod) } else { None };
-        let fault = of_pod.fault.clone().or_else(by_volumes);
+        let while_pending = || {
+            let by_volumes = || if mounts { storage.fault(pod) } else { None };
+            match node_name(pod) {
+                None => of_pod.fault.clone().or_else(by_volumes),
+                Some(_) => None,
+            }
+        };
+        let fault = of_pod.device_fault.clone().or_else(while_pending);
         let size = match fault.map_or_else(|| sizes.readable_size(pod), Err) {
             Ok(size) => size,
             Err(message) => {

@@ -74,12 +74,16 @@ fn is_reschedulable(pod: &Pod) -> bool {
         && !is_owned_by(pod, "v1", "Node")
 }
 
-/// What in the pod's demands makes it impossible to schedule whatever there is.
+/// Why a pod that needs devices is not scheduled, pending or not.
+pub(super) fn device_fault(pod: &Pod) -> Option<String> {
+    let needs = pod.spec.as_ref().is_some_and(needs_devices);
+    needs.then(|| "needs dynamic resource allocation (resourceClaims), which is not supported".to_owned())
+}
+
+/// What in a pending pod's demands makes it impossible to schedule whatever there is. Pods that leave a node are
+/// taken as they are: they ran already.
 pub(super) fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
     let spec = pod.spec.as_ref()?;
-    if needs_devices(spec) {
-        return Some("needs dynamic resource allocation (resourceClaims), which is not supported".to_owned());
-    }
     let affinity = spec
         .affinity
         .as_ref()

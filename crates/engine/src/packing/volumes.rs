@@ -153,6 +153,10 @@ impl<'a> Storage<'a> {
 
     /// The alternatives of what the pod's volumes demand of a node's labels; none if they demand nothing.
     pub(super) fn requirements(&self, pod: &Pod, vocabulary: &mut Vocabulary) -> Vec<Requirements> {
+        // A pod that leaves a node may have lost a claim; then none of its volumes is considered.
+        if self.claims(pod).iter().any(Result::is_err) {
+            return Vec::new();
+        }
         let mut alternatives: Vec<Requirements> = Vec::new();
         for claim in self.claims(pod).into_iter().flatten() {
             let of_claim = self.claim_requirements(claim, vocabulary);
