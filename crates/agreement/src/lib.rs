@@ -4,7 +4,10 @@
 //! through one oracle process. Case `i` of seed `s` is always the same, so a difference is reproduced by its seed
 //! and number alone, whatever the number of cases.
 
-#![allow(clippy::indexing_slicing, reason = "a test tool may fail loudly on cases that it made itself")]
+#![allow(
+    clippy::indexing_slicing,
+    reason = "a test tool may fail loudly on cases that it made itself"
+)]
 
 mod harness;
 pub mod overlays;

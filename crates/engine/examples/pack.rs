@@ -105,8 +105,8 @@ fn pod(kind: u64, number: u64, random: &mut Random) -> Pod {
             spec["affinity"] = json!({ "podAntiAffinity": term("kubernetes.io/hostname", &labels) });
             spec["tolerations"] = json!([{ "key": format!("taint-{number}"), "operator": "Exists" }]);
         }
-        IMPOSSIBLE if number % 2 == 0 => {
-            spec["nodeSelector"] = json!({ "example.com/rack": format!("r{}", number % 50) })
+        IMPOSSIBLE if number.is_multiple_of(2) => {
+            spec["nodeSelector"] = json!({ "example.com/rack": format!("r{}", number % 50) });
         }
         _ => {}
     }

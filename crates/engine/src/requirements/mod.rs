@@ -30,9 +30,9 @@ pub enum Incompatible {
         /// The label on which they differ.
         key: Symbol,
         /// What is demanded.
-        incoming: Requirement,
+        incoming: Box<Requirement>,
         /// What there is.
-        existing: Requirement,
+        existing: Box<Requirement>,
     },
 }
 
@@ -200,8 +200,8 @@ impl Requirements {
                     if !agree {
                         return Err(Incompatible::NoOverlap {
                             key: *key,
-                            incoming: incoming.clone(),
-                            existing: existing.clone(),
+                            incoming: Box::new(incoming.clone()),
+                            existing: Box::new(existing.clone()),
                         });
                     }
                     a.next();

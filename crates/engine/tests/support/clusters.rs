@@ -1,6 +1,12 @@
 //! Generated clusters that look like real ones: deployments of mixed sizes and ratios, one to three NodePools, some
 //! constraints, DaemonSets, sometimes nodes that exist already. The same seed gives the same cluster.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking"
+)]
+
 use serde_json::{Value, json};
 use veneer_engine::packing::Objects;
 
