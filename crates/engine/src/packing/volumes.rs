@@ -154,7 +154,11 @@ impl<'a> Storage<'a> {
     /// The alternatives of what the pod's volumes demand of a node's labels; none if they demand nothing.
     pub(super) fn requirements(&self, pod: &Pod, vocabulary: &mut Vocabulary) -> Vec<Requirements> {
         // A pod that leaves a node may have lost a claim; then none of its volumes is considered.
-        if self.claims(pod).iter().any(Result::is_err) {
+        let is_lost = |claim: &Result<&PersistentVolumeClaim, String>| match claim {
+            Ok(claim) => self.has_lost_its_source(claim),
+            Err(_) => true,
+        };
+        if self.claims(pod).iter().any(is_lost) {
             return Vec::new();
         }
         let mut alternatives: Vec<Requirements> = Vec::new();
@@ -176,6 +180,14 @@ impl<'a> Storage<'a> {
             };
         }
         alternatives
+    }
+
+    /// Whether the volume or the class that a claim names does not exist.
+    fn has_lost_its_source(&self, claim: &PersistentVolumeClaim) -> bool {
+        match (volume_name(claim), class_name(claim)) {
+            (Some(volume), _) => !self.volumes.contains_key(volume),
+            (None, class) => !class.is_empty() && !self.classes.contains_key(class),
+        }
     }
 
     fn claim_requirements(
