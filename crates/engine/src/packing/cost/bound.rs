@@ -3,18 +3,20 @@
 //! Give every resource of every kind of pod a price, `w[kind][resource] ≥ 0`, such that no offering can carry more
 //! than it costs:
 //!
-//! > for every offering: Σ over resources of room × (the largest `w` among the kinds that it could take) ≤ its price.
+//! > for every offering: the worth of its room, given to the dearest kinds first, to each as much as it can use, is
+//! > at most its price.
 //!
-//! (Room beyond what all pods of these kinds together ask for does not count.)
+//! A kind can use no more than its pods ask for together, and where they are all alike no more than whole pods take
+//! (two pods of 6 processors use 12 of 16).
 //!
 //! Then the pods of a node, whichever they are, are worth at most what the node costs: they fit, so of each resource
-//! they use at most the room and at most what there is to be used, and each unit is worth at most the largest `w` of a kind that the offering takes. Add
-//! this up over all new nodes: what they cost is at least the worth of all pods on them, which is the worth of all
-//! pods less the worth of those on existing nodes, and that is at most existing room × largest `w`. Offerings of
-//! which there are only so many (capacity reservations) may carry more than they cost, and each of them then takes
-//! the difference off. So
+//! all kinds together use at most the room and each kind at most what it can use, and under these two limits nothing
+//! is worth more than giving the room to the dearest first. Add this up over all new nodes: what they cost is at least
+//! the worth of all pods on them, which is the worth of all pods less the worth of those on existing nodes, and that is
+//! at most what the room there carries by the same reckoning. Offerings of which there are only so many (capacity
+//! reservations) may carry more than they cost, and each of them then takes the difference off. So
 //!
-//! > cost ≥ Σ demand × `w` − Σ over existing room and reservations of count × max(0, room × largest `w` − price).
+//! > cost ≥ Σ demand × `w` − Σ over existing nodes and reservations of count × max(0, worth carried − price).
 //!
 //! The best such prices are a linear program, solved by cutting planes: solve it with few of the offerings, add the
 //! ones that the answer violates, repeat. The answer is then scaled down until no offering is violated at all, so
@@ -27,7 +29,7 @@ use super::demand::{Carrier, Demand};
 use super::simplex::{Row, maximise};
 
 /// How often violated offerings are added.
-const ROUNDS: usize = 60;
+const ROUNDS: usize = 250;
 /// Rows beyond this are dropped when they do not bind.
 const MOST_ROWS: usize = 500;
 /// Rounding in the sums below is far smaller than this share.
@@ -55,33 +57,51 @@ pub(super) fn lower_bound(demand: &Demand) -> Bound {
     }
 }
 
-/// The largest worth of each resource among `kinds`, with the kind that has it.
-fn largest<'w>(
-    worth: &'w [Vec<f64>],
-    kinds: &'w [usize],
-    resources: usize,
-) -> impl Iterator<Item = (f64, usize)> + 'w {
-    (0..resources).map(move |resource| {
-        let of_kind = |kind: &usize| {
-            let cell = worth.get(*kind).and_then(|row| row.get(resource));
-            (cell.copied().unwrap_or(0.0), *kind)
-        };
+/// The kinds by what a resource of theirs is worth, dearest first, for each resource.
+fn by_worth(worth: &[Vec<f64>], resources: usize) -> Vec<Vec<usize>> {
+    let of = |kind: &usize, resource: usize| {
+        let cell = worth.get(*kind).and_then(|row| row.get(resource));
+        cell.copied().unwrap_or(0.0)
+    };
+    let order = |resource: usize| {
+        let mut kinds: Vec<usize> = (0..worth.len()).collect();
+        kinds.sort_by(|a, b| of(b, resource).total_cmp(&of(a, resource)).then(a.cmp(b)));
         kinds
-            .iter()
-            .map(of_kind)
-            .fold((0.0, kinds.first().copied().unwrap_or(0)), |best, other| {
-                if other.0 > best.0 { other } else { best }
-            })
-    })
+    };
+    (0..resources).map(order).collect()
 }
 
-/// The most that the pods on a carrier can be worth.
-fn carried(worth: &[Vec<f64>], carrier: &Carrier) -> f64 {
-    largest(worth, &carrier.kinds, carrier.room.len())
-        .zip(&carrier.room)
-        .map(|((most, _), room)| most * room)
-        .sum()
+/// The most that the pods on a carrier can be worth: the room goes to the dearest kinds first, to each as much as it
+/// can use. `take` hears of every kind, resource and amount.
+fn carried(
+    worth: &[Vec<f64>],
+    order: &[Vec<usize>],
+    carrier: &Carrier,
+    mut take: impl FnMut(usize, usize, f64),
+) -> f64 {
+    let mut total = 0.0;
+    for ((resource, kinds), room) in order.iter().enumerate().zip(&carrier.room) {
+        let mut left = *room;
+        for kind in kinds {
+            let Ok(at) = carrier.kinds.binary_search(kind) else {
+                continue;
+            };
+            let usable = carrier.usable.get(at).and_then(|row| row.get(resource));
+            let amount = usable.copied().unwrap_or(0.0).min(left);
+            let each = worth.get(*kind).and_then(|row| row.get(resource));
+            total += amount * each.copied().unwrap_or(0.0);
+            take(*kind, resource, amount);
+            left -= amount;
+            if left <= 0.0 {
+                break;
+            }
+        }
+    }
+    total
 }
+
+/// For callers that only want the sum.
+const fn nobody(_: usize, _: usize, _: f64) {}
 
 /// Lowers prices until no unlimited offering carries more than it costs. Lowering never breaks another one.
 fn make_feasible(worth: &mut [Vec<f64>], demand: &Demand) {
@@ -90,8 +110,9 @@ fn make_feasible(worth: &mut [Vec<f64>], demand: &Demand) {
         .flatten()
         .filter(|cell| **cell < 1e-9)
         .for_each(|cell| *cell = 0.0);
+    let mut order = by_worth(worth, demand.resources);
     for carrier in demand.carriers.iter().filter(|carrier| carrier.count.is_none()) {
-        let carried = carried(worth, carrier);
+        let carried = carried(worth, &order, carrier, nobody);
         if carried > carrier.price {
             let factor = (carrier.price / carried * (1.0 - 1e-12)).max(0.0);
             for kind in &carrier.kinds {
@@ -99,6 +120,7 @@ fn make_feasible(worth: &mut [Vec<f64>], demand: &Demand) {
                     row.iter_mut().for_each(|cell| *cell *= factor);
                 }
             }
+            order = by_worth(worth, demand.resources);
         }
     }
 }
@@ -107,9 +129,11 @@ fn make_feasible(worth: &mut [Vec<f64>], demand: &Demand) {
 fn value(worth: &[Vec<f64>], demand: &Demand) -> f64 {
     let cells = worth.iter().flatten().zip(demand.kinds.iter().flatten());
     let pods: f64 = cells.map(|(worth, amount)| worth * amount).sum();
+    let order = by_worth(worth, demand.resources);
     let limited = demand.carriers.iter().filter_map(|carrier| {
-        let excess = carried(worth, carrier) - carrier.price;
-        carrier.count.map(|count| count * excess.max(0.0))
+        let count = carrier.count?;
+        let excess = carried(worth, &order, carrier, nobody) - carrier.price;
+        Some(count * excess.max(0.0))
     });
     pods - limited.sum::<f64>()
 }
@@ -170,9 +194,12 @@ impl<'d> Program<'d> {
     fn most(&self, kind: usize, resource: usize) -> f64 {
         let mut most = f64::INFINITY;
         for carrier in &self.demand.carriers {
-            let room = carrier.room.get(resource).copied().unwrap_or(0.0);
-            if carrier.count.is_none() && room > 0.0 && carrier.kinds.contains(&kind) {
-                most = most.min(carrier.price / room);
+            let at = carrier.kinds.binary_search(&kind).ok();
+            let usable = at.and_then(|at| carrier.usable.get(at)?.get(resource));
+            if let (None, Some(usable)) = (carrier.count, usable)
+                && *usable > 0.0
+            {
+                most = most.min(carrier.price / usable);
             }
         }
         if most.is_finite() { most } else { 0.0 }
@@ -211,6 +238,7 @@ impl<'d> Program<'d> {
     fn add_violated(&mut self, worth: &[Vec<f64>], solution: &[f64]) -> bool {
         let weights = self.boxes;
         let mut worst: BTreeMap<CutKey<'_>, (f64, &Carrier)> = BTreeMap::new();
+        let order = by_worth(worth, self.demand.resources);
         let mut limited = 0;
         for carrier in &self.demand.carriers {
             let slack_variable = carrier.count.map(|_| {
@@ -222,7 +250,7 @@ impl<'d> Program<'d> {
                 .copied()
                 .unwrap_or(0.0);
             let allowed = carrier.price + slack;
-            let excess = carried(worth, carrier) - allowed;
+            let excess = carried(worth, &order, carrier, nobody) - allowed;
             if excess <= 1e-8 * (1e-3 + allowed) {
                 continue;
             }
@@ -236,15 +264,14 @@ impl<'d> Program<'d> {
         }
         let found = !worst.is_empty();
         let mut rows = Vec::with_capacity(worst.len());
-        for ((kinds, slack_variable), (_, carrier)) in worst {
+        for ((_, slack_variable), (_, carrier)) in worst {
             let mut coefficients = vec![0.0; self.objective.len()];
             let resources = self.demand.resources;
-            for (resource, (_, kind)) in largest(worth, kinds, resources).enumerate() {
-                let room = carrier.room.get(resource).copied().unwrap_or(0.0);
+            carried(worth, &order, carrier, |kind, resource, amount| {
                 if let Some(cell) = coefficients.get_mut(kind * resources + resource) {
-                    *cell += room;
+                    *cell += amount;
                 }
-            }
+            });
             if let Some(cell) = slack_variable.and_then(|at| coefficients.get_mut(at)) {
                 *cell = -1.0;
             }

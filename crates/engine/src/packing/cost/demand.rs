@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::amounts::Amount;
+use super::super::amounts::{Amount, Dimensions};
 use super::super::hash::FastMap;
 use super::super::ids::{Id, NodeId, ShapeId, SizeId};
 use super::super::model::Model;
@@ -15,9 +15,10 @@ use super::super::solver::Solver;
 use super::super::states::{Merge, Side};
 use super::super::{Problem, ReservedMode};
 use crate::bitset::BitSet;
+use crate::resources::{CPU, MEMORY, PODS};
 
 /// More kinds than this are merged: the bound stays true and gets weaker.
-const MOST_KINDS: usize = 24;
+const MOST_KINDS: usize = 40;
 /// Beyond this many pairs of shape and node every node counts as open to every pod.
 const MOST_NODE_CHECKS: usize = 200_000;
 
@@ -45,6 +46,8 @@ pub(super) struct Demand {
     pub(super) units: Vec<f64>,
     /// What the pods of each kind ask for.
     pub(super) kinds: Vec<Vec<f64>>,
+    /// Where all pods of a kind ask for the same: that, and how many there are.
+    units_of: Vec<Option<(Vec<Amount>, f64)>>,
     pub(super) carriers: Vec<Carrier>,
     /// For each NodePool that can launch, what each type has room for beside DaemonSets, in billionths.
     pub(super) rooms: Vec<Vec<Vec<f64>>>,
@@ -59,6 +62,8 @@ pub(super) struct Demand {
 pub(super) struct Carrier {
     pub(super) kinds: Vec<usize>,
     pub(super) room: Vec<f64>,
+    /// For each of `kinds`, how much of each resource its pods can use at most.
+    pub(super) usable: Vec<Vec<f64>>,
     pub(super) price: f64,
     /// How many there are; none if as many as one likes.
     pub(super) count: Option<f64>,
@@ -88,12 +93,15 @@ impl Demand {
         let reaches = demand.read_kinds(solver, &pods);
         demand.read_offerings(solver, problem, &reaches);
         demand.read_nodes(&solver.model, &reaches);
-        // Nobody uses more of a node than all pods that could go there ask for.
+        // Nobody uses more of a node than all pods that could go there.
         for carrier in &mut demand.carriers {
             for (resource, room) in carrier.room.iter_mut().enumerate() {
-                let of_kind = |kind: &usize| Some(*demand.kinds.get(*kind)?.get(resource)?);
-                let asked: f64 = carrier.kinds.iter().filter_map(of_kind).sum();
-                *room = room.min(asked);
+                let usable: f64 = carrier
+                    .usable
+                    .iter()
+                    .filter_map(|of_kind| of_kind.get(resource))
+                    .sum();
+                *room = room.min(usable);
             }
         }
         demand
@@ -112,7 +120,7 @@ impl Demand {
             by_shape.insert(shape, reach(solver, ShapeId::new(shape), check_nodes));
         }
         let model = &solver.model;
-        let mut numbers: FastMap<Reach, usize> = FastMap::default();
+        let mut numbers: FastMap<(Reach, Option<SizeId>), usize> = FastMap::default();
         let mut reaches: Vec<Reach> = Vec::new();
         for ((shape, size), count) in pods {
             let Some(of_shape) = by_shape.get(shape) else {
@@ -127,13 +135,21 @@ impl Demand {
                     choice.types = fitting(pool, &choice.types, &at_least);
                 }
             }
-            let number = *numbers.entry(reach.clone()).or_insert_with(|| {
+            // Large pods leave room that nothing of their kind can use, so that each size is a kind of its own.
+            let own = is_large(amounts, &model.dimensions).then_some(size);
+            let number = *numbers.entry((reach.clone(), own)).or_insert_with(|| {
                 if reaches.len() < MOST_KINDS {
                     reaches.push(reach.clone());
                     self.kinds.push(vec![0.0; self.resources]);
+                    self.units_of.push(own.map(|_| (amounts.clone(), 0.0)));
+                } else if let Some(last) = self.units_of.last_mut() {
+                    *last = None;
                 }
                 reaches.len() - 1
             });
+            if let Some(Some((_, pods))) = self.units_of.get_mut(number) {
+                *pods += count;
+            }
             if let Some(last) = reaches.get_mut(number) {
                 // A kind that stands for several takes whatever any of them takes.
                 last.nodes.union_with(&reach.nodes);
@@ -153,6 +169,26 @@ impl Demand {
             }
         }
         reaches
+    }
+
+    /// How much of each resource the pods of a kind can use of `net`: whole pods where all are the same.
+    fn usable(&self, kind: usize, net: &[Amount]) -> Vec<f64> {
+        let asked = self.kinds.get(kind).map_or(&[][..], Vec::as_slice);
+        if let Some(Some((amounts, pods))) = self.units_of.get(kind) {
+            let fits = |(amount, room): (&Amount, &Amount)| (*room).max(0) / *amount;
+            let cells = amounts.iter().zip(net).filter(|(amount, _)| **amount > 0);
+            let whole = cells.map(fits).min().map_or(*pods, |most| real(most).min(*pods));
+            return self
+                .shares(amounts.iter().copied())
+                .iter()
+                .map(|share| share * whole)
+                .collect();
+        }
+        let room = self.shares(net.iter().copied());
+        room.iter()
+            .zip(asked)
+            .map(|(room, asked)| room.min(*asked))
+            .collect()
     }
 
     fn shares(&self, amounts: impl Iterator<Item = Amount>) -> Vec<f64> {
@@ -221,15 +257,18 @@ impl Demand {
                     of_type.map(|(resource, amount)| amount - taken(resource))
                 };
                 rooms.push(room().map(|amount| real(amount).max(0.0)).collect());
+                let net: Vec<Amount> = room().collect();
                 let room = self.shares(room());
                 let mut ways: Vec<_> = ways.into_iter().collect();
                 ways.sort_by_key(|(_, (_, number))| *number);
                 for ((kinds, free), (price, _)) in ways {
                     #[expect(clippy::cast_precision_loss, reason = "far below 2^52 machines")]
                     let count = free.map(|free| free.max(0) as f64);
+                    let usable = kinds.iter().map(|kind| self.usable(*kind, &net)).collect();
                     self.carriers.push(Carrier {
                         kinds,
                         room: room.clone(),
+                        usable,
                         price,
                         count,
                     });
@@ -242,7 +281,7 @@ impl Demand {
 
     /// The room on nodes that exist: free, and put together where the same kinds could use it.
     fn read_nodes(&mut self, model: &Model<'_>, reaches: &[Reach]) {
-        let mut rooms: BTreeMap<Vec<usize>, Vec<f64>> = BTreeMap::new();
+        let mut rooms: BTreeMap<Vec<usize>, (Vec<f64>, Vec<Vec<f64>>)> = BTreeMap::new();
         for (at, node) in model.nodes.iter().enumerate() {
             if node.is_overdrawn {
                 continue;
@@ -254,13 +293,23 @@ impl Demand {
                 continue;
             }
             let free = self.shares(node.remaining.iter().copied());
-            let room = rooms.entry(kinds).or_insert_with(|| vec![0.0; self.resources]);
+            let usable: Vec<Vec<f64>> = kinds
+                .iter()
+                .map(|kind| self.usable(*kind, &node.remaining))
+                .collect();
+            let nothing = || vec![0.0; self.resources];
+            let (room, used) = rooms
+                .entry(kinds)
+                .or_insert_with(|| (nothing(), vec![nothing(); usable.len()]));
             room.iter_mut().zip(free).for_each(|(cell, free)| *cell += free);
+            let cells = used.iter_mut().flatten().zip(usable.iter().flatten());
+            cells.for_each(|(cell, more)| *cell += more);
         }
         self.carriers
-            .extend(rooms.into_iter().map(|(kinds, room)| Carrier {
+            .extend(rooms.into_iter().map(|(kinds, (room, usable))| Carrier {
                 kinds,
                 room,
+                usable,
                 price: 0.0,
                 count: Some(1.0),
             }));
@@ -364,6 +413,20 @@ fn fitting(pool: &Pool, set: &BitSet, needed: &[Amount]) -> BitSet {
         all.union_with(&of_group);
     }
     all
+}
+
+/// Whether a pod is so large that few fit on a common node.
+fn is_large(amounts: &[Amount], dimensions: &Dimensions) -> bool {
+    const UNIT: Amount = 1_000_000_000;
+    amounts
+        .iter()
+        .zip(dimensions.names())
+        .any(|(amount, name)| match &**name {
+            CPU => *amount >= UNIT,
+            MEMORY => *amount >= (4 << 30) * UNIT,
+            PODS => false,
+            _ => *amount > 0,
+        })
 }
 
 /// The largest power of two of whole units that is not larger: close sizes give the same kind.
