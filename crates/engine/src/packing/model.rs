@@ -102,11 +102,14 @@ impl<'a> Model<'a> {
             let constraints = Constraints::of(pod, PreferencePolicy::Ignore);
             let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
             let name = node_name(pod).unwrap_or_default();
-            let node = topology.view.nodes.iter().find(|node| node.name == name).cloned();
+            // A pod that its node has left behind keeps nobody away.
+            let Some(node) = topology.view.nodes.iter().find(|node| node.name == name).cloned() else {
+                continue;
+            };
             topology.inverse_owned(
                 &constraints,
                 namespace,
-                node.as_ref(),
+                Some(&node),
                 &mut states,
                 &mut types,
                 &taints,
