@@ -57,6 +57,9 @@ pub(super) struct Demand {
     pub(super) kind_of: FastMap<(ShapeId, SizeId), usize>,
 }
 
+/// Room, and how much of it each of some kinds can use.
+type FreeRoom = (Vec<f64>, Vec<Vec<f64>>);
+
 /// Room that pods of some kinds could use.
 #[derive(Clone, Debug)]
 pub(super) struct Carrier {
@@ -281,7 +284,7 @@ impl Demand {
 
     /// The room on nodes that exist: free, and put together where the same kinds could use it.
     fn read_nodes(&mut self, model: &Model<'_>, reaches: &[Reach]) {
-        let mut rooms: BTreeMap<Vec<usize>, (Vec<f64>, Vec<Vec<f64>>)> = BTreeMap::new();
+        let mut rooms: BTreeMap<Vec<usize>, FreeRoom> = BTreeMap::new();
         for (at, node) in model.nodes.iter().enumerate() {
             if node.is_overdrawn {
                 continue;
