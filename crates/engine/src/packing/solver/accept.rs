@@ -55,8 +55,11 @@ impl Solver<'_, '_> {
         let Merge::Into(base) = self.model.states.merge(state, requirements, Side::Claim) else {
             return Err(Refusal::NotNow);
         };
+        // As in Karpenter, it is the last alternative that says why: a pod that could only have reserved capacity with
+        // an earlier one is relaxed all the same.
         let mut last = Refusal::NotNow;
         for &volumes in alternatives.iter() {
+            last = Refusal::NotNow;
             let Model { states, topology, .. } = &mut self.model;
             let Merge::Into(with_volumes) = states.merge(base, volumes, Side::Claim) else {
                 continue;
