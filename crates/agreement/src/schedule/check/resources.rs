@@ -113,8 +113,30 @@ impl Checker<'_> {
         self.scenario
             .kind("DaemonSet")
             .filter(|set| template(set))
-            .filter_map(|set| set.pointer("/spec/template/spec"))
+            .filter_map(|set| {
+                self.newest_pod(set)
+                    .unwrap_or(set.pointer("/spec/template")?)
+                    .pointer("/spec")
+            })
             .collect()
+    }
+
+    /// The youngest pod of a DaemonSet. Karpenter takes what it requests for what the next one will: admission may
+    /// have changed the template's amounts.
+    fn newest_pod(&self, set: &Value) -> Option<&Value> {
+        let owned = |pod: &&Value| {
+            list(pod, "/metadata/ownerReferences")
+                .iter()
+                .any(|owner| text(owner, "/uid") == text(set, "/metadata/uid"))
+        };
+        // RFC 3339 in UTC sorts as text; of several pods of one age the first counts.
+        self.scenario.kind("Pod").filter(owned).reduce(|newest, pod| {
+            if text(pod, "/metadata/creationTimestamp") > text(newest, "/metadata/creationTimestamp") {
+                pod
+            } else {
+                newest
+            }
+        })
     }
 
     pub(super) fn resources(&mut self, place: &Place<'_>) {
