@@ -57,11 +57,12 @@ impl Checker<'_> {
         };
         let honour = text(constraint, "/nodeTaintsPolicy") == "Honor";
         let app = |pod: &Value| text(pod, "/metadata/labels/app").to_owned();
+        let has = |pod: &Value| list(pod, "/spec/topologySpreadConstraints").contains(constraint);
         let places = &self.placement.places;
         let stray = places
             .iter()
             .flat_map(|place| &place.new_pods)
-            .any(|other| matches(other) && app(other) != app(pod));
+            .any(|other| matches(other) && (app(other) != app(pod) || !has(other)));
         if stray || honour || !matches(pod) || self.starts_anew(pod) {
             return;
         }
