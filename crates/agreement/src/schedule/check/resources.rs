@@ -143,18 +143,25 @@ impl Checker<'_> {
         if place.new_pods.is_empty() {
             return;
         }
-        let mut total = Amounts::new();
+        let (mut of_pods, mut of_daemons) = (Amounts::new(), Amounts::new());
         for pod in place.pods() {
-            add(
-                &mut total,
-                &requests(pod.pointer("/spec").unwrap_or(&Value::Null)),
-            );
+            let owners = list(pod, "/metadata/ownerReferences");
+            let of_daemon_set = owners.iter().any(|owner| text(owner, "/kind") == "DaemonSet");
+            let total = if of_daemon_set {
+                &mut of_daemons
+            } else {
+                &mut of_pods
+            };
+            add(total, &requests(pod.pointer("/spec").unwrap_or(&Value::Null)));
         }
         for option in &place.options {
-            let mut total = total.clone();
+            // Of the daemons that belong there, some may be there.
+            let mut total = Amounts::new();
             for spec in self.daemons(place, option) {
                 add(&mut total, &requests(spec));
             }
+            larger(&mut total, &of_daemons);
+            add(&mut total, &of_pods);
             for (name, amount) in &total {
                 // What overlays add is the business of the overlay agreement; here it is enough that one could.
                 let extended = !option.capacity.contains_key(name) && place.new;
