@@ -1,0 +1,154 @@
+//! The life of a NodeClaim: launched, registered, initialised, ready; and its end.
+//!
+//! [`decide`] looks at every claim and every node and says what is missing right now. A step is taken when the one
+//! before it can be seen in the snapshot, never because it was ordered: whoever carries out the actions may be killed
+//! between any two of them.
+//!
+//! - **Launch**: a claim without the condition `Launched` is launched; the provider gives the same instance when asked
+//!   twice for one claim.
+//! - **Registration**: the node gets the claim's labels, annotations, taints, finalizer and owner, and loses the taint
+//!   `karpenter.sh/unregistered`; then the claim is `Registered`.
+//! - **Initialisation**: the node is ready, startup taints are gone, everything asked for is there.
+//! - **Liveness**: a claim that is not launched within five minutes, or not registered within fifteen, is deleted.
+//! - **End**: the node is tainted and drained, its volumes are detached, the instance ends, then the node's and the
+//!   claim's finalizers go.
+
+mod claim;
+mod collect;
+mod drain;
+mod emptiness;
+mod node;
+mod termination;
+
+pub use claim::{Launched, after_launch, launch_failed};
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::NodeClaim;
+
+use crate::plan::{Plan, Snapshot, is_deleting, name, provider_id};
+use crate::provision::Market;
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Until a claim must have an instance.
+    pub launch_timeout: SignedDuration,
+    /// Until an instance must have joined the cluster.
+    pub registration_timeout: SignedDuration,
+    /// How long a tainted node is watched for pods that the scheduler still sends there.
+    pub min_drain: SignedDuration,
+    /// How old an instance without a claim must be before it is ended.
+    pub orphan_age: SignedDuration,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            launch_timeout: SignedDuration::from_mins(5),
+            registration_timeout: SignedDuration::from_mins(15),
+            min_drain: SignedDuration::from_secs(5),
+            orphan_age: SignedDuration::from_secs(30),
+        }
+    }
+}
+
+/// A snapshot, indexed.
+struct View<'a> {
+    snapshot: &'a Snapshot,
+    nodes_by_provider: HashMap<&'a str, Vec<&'a Arc<Node>>>,
+    claims_by_provider: HashMap<&'a str, &'a Arc<NodeClaim>>,
+    instances: HashMap<&'a str, &'a str>,
+    pods_by_node: HashMap<&'a str, Vec<&'a Arc<Pod>>>,
+    now: Timestamp,
+}
+
+impl<'a> View<'a> {
+    fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
+        let mut nodes_by_provider: HashMap<&str, Vec<&Arc<Node>>> = HashMap::new();
+        for node in &snapshot.nodes {
+            if let Some(id) = node_provider_id(node) {
+                nodes_by_provider.entry(id).or_default().push(node);
+            }
+        }
+        let claims = snapshot.node_claims.iter();
+        let claims_by_provider = claims
+            .filter_map(|claim| Some((provider_id(claim)?, claim)))
+            .collect();
+        let instances = snapshot.instances.iter();
+        let instances = instances
+            .map(|one| (one.provider_id.as_str(), one.claim.as_str()))
+            .collect();
+        let mut pods_by_node: HashMap<&str, Vec<&Arc<Pod>>> = HashMap::new();
+        for pod in &snapshot.pods {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            if let Some(node) = node.filter(|node| !node.is_empty()) {
+                pods_by_node.entry(node).or_default().push(pod);
+            }
+        }
+        Self {
+            snapshot,
+            nodes_by_provider,
+            claims_by_provider,
+            instances,
+            pods_by_node,
+            now,
+        }
+    }
+
+    fn nodes_of(&self, claim: &NodeClaim) -> &[&'a Arc<Node>] {
+        let id = provider_id(claim);
+        id.and_then(|id| self.nodes_by_provider.get(id))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    fn pods_on(&self, node: &Node) -> &[&'a Arc<Pod>] {
+        self.pods_by_node
+            .get(name(&node.metadata))
+            .map_or(&[], Vec::as_slice)
+    }
+
+    fn since(&self, then: Timestamp) -> SignedDuration {
+        self.now.duration_since(then)
+    }
+}
+
+fn node_provider_id(node: &Node) -> Option<&str> {
+    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+    id.filter(|id| !id.is_empty())
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    conditions.any(|one| one.type_ == "Ready" && one.status == "True")
+}
+
+/// Everything that claims and nodes need right now.
+#[must_use]
+pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Timestamp) -> Plan {
+    let view = View::new(snapshot, now);
+    let mut plan = Plan::default();
+    for claim in &snapshot.node_claims {
+        if is_deleting(&claim.metadata) {
+            termination::claim(claim, &view, &mut plan);
+        } else {
+            claim::advance(claim, &view, market, policy, &mut plan);
+        }
+    }
+    for node in snapshot.nodes.iter().filter(|node| is_deleting(&node.metadata)) {
+        termination::node(node, &view, policy, &mut plan);
+    }
+    collect::decide(&view, policy, &mut plan);
+    emptiness::decide(&view, &mut plan);
+    plan
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,431 @@
+use k8s_openapi::api::core::v1::Taint;
+use serde_json::json;
+use veneer_api::node_claim::{
+    CONDITION_DRAINED, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
+    CONDITION_VOLUMES_DETACHED,
+};
+
+use super::*;
+use crate::plan::world::{World, read};
+use crate::plan::{Action, Target, condition_true};
+
+/// A world with one claim for the pod `a`, not yet launched.
+fn claimed() -> World {
+    let mut world = World::new();
+    world.pool("default", |pool| {
+        pool.spec.template.spec.taints = vec![taint("team", "NoSchedule")];
+        pool.spec.template.spec.startup_taints = vec![taint("agent", "NoExecute")];
+    });
+    world.pod("a", json!({"cpu": "1"}));
+    world.edit_pod("a", |pod| {
+        pod.spec.as_mut().unwrap().tolerations =
+            serde_json::from_value(json!([{"key": "team", "operator": "Exists"}])).unwrap();
+    });
+    for action in world.provision().plan.actions {
+        world.act(action);
+    }
+    world.events.clear();
+    world
+}
+
+fn taint(key: &str, effect: &str) -> Taint {
+    Taint {
+        key: key.to_owned(),
+        effect: effect.to_owned(),
+        ..Taint::default()
+    }
+}
+
+fn claim(world: &World) -> &NodeClaim {
+    &world.snapshot.node_claims[0]
+}
+
+fn condition(world: &World, type_: &str) -> String {
+    let conditions = &claim(world).status.as_ref().unwrap().conditions;
+    let one = veneer_api::find_condition(conditions, type_).unwrap();
+    format!("{} {}", one.status, one.reason)
+}
+
+fn drop_taint(world: &mut World, key: &str) {
+    let target = Target::from(&world.snapshot.nodes[0].metadata);
+    world.edit_node(&target, |node| {
+        let taints = node.spec.as_mut().unwrap().taints.as_mut().unwrap();
+        taints.retain(|taint| taint.key != key);
+    });
+}
+
+/// A world whose claim is ready and has pod `a` on its node.
+fn ready() -> World {
+    let mut world = claimed();
+    world.settle(usize::MAX);
+    drop_taint(&mut world, "agent");
+    world.settle(usize::MAX);
+    let node = name(&world.snapshot.nodes[0].metadata).to_owned();
+    world.bind("a", &node);
+    world
+}
+
+fn delete(world: &mut World) {
+    let target = Target::from(&claim(world).metadata);
+    world.act(Action::DeleteClaim {
+        target,
+        reason: "test",
+    });
+}
+
+fn is_gone(world: &World) -> bool {
+    let snapshot = &world.snapshot;
+    snapshot.node_claims.is_empty() && snapshot.nodes.is_empty() && snapshot.instances.is_empty()
+}
+
+#[test]
+fn a_claim_becomes_launched_registered_initialised_and_ready() {
+    let mut world = claimed();
+    world.settle(usize::MAX);
+    assert!(condition_true(claim(&world), CONDITION_LAUNCHED));
+    assert!(condition_true(claim(&world), CONDITION_REGISTERED));
+    assert_eq!(
+        condition(&world, CONDITION_INITIALIZED),
+        "Unknown StartupTaintsExist"
+    );
+    let node = &world.snapshot.nodes[0];
+    let keys: Vec<&str> = node::taints(node)
+        .iter()
+        .map(|taint| taint.key.as_str())
+        .collect();
+    assert_eq!(
+        keys,
+        ["team", "agent"],
+        "the claim's taints in place of the one for unregistered nodes"
+    );
+    let labels = node.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["karpenter.sh/registered"], "true");
+    assert_eq!(labels["karpenter.sh/nodepool"], "default");
+    assert_eq!(labels.get("karpenter.sh/initialized"), None);
+
+    drop_taint(&mut world, "agent");
+    world.settle(usize::MAX);
+    assert_eq!(condition(&world, "Ready"), "True Ready");
+    assert_eq!(
+        world.snapshot.nodes[0].metadata.labels.as_ref().unwrap()["karpenter.sh/initialized"],
+        "true"
+    );
+    let status = claim(&world).status.as_ref().unwrap();
+    assert_eq!(status.node_name, world.snapshot.nodes[0].metadata.name);
+    assert_eq!(world.snapshot.node_pools[0].status.as_ref().unwrap().nodes, 1);
+    assert_eq!(world.lifecycle().actions.len(), 0, "nothing is written twice");
+}
+
+#[test]
+fn an_extended_resource_is_waited_for() {
+    let mut world = claimed();
+    let target = Target::from(&claim(&world).metadata);
+    world.edit_claim(&target, |claim| {
+        let requests = &mut claim.spec.resources.requests;
+        requests.insert(
+            "pods".to_owned(),
+            k8s_openapi::apimachinery::pkg::api::resource::Quantity("1".to_owned()),
+        );
+    });
+    world.settle(usize::MAX);
+    drop_taint(&mut world, "agent");
+    let target = Target::from(&world.snapshot.nodes[0].metadata);
+    world.edit_node(&target, |node| {
+        node.status
+            .as_mut()
+            .unwrap()
+            .allocatable
+            .as_mut()
+            .unwrap()
+            .remove("pods");
+    });
+    world.settle(usize::MAX);
+    assert_eq!(
+        condition(&world, CONDITION_INITIALIZED),
+        "Unknown ResourceNotRegistered"
+    );
+}
+
+#[test]
+fn claims_that_do_not_get_on_are_deleted_in_time() {
+    let mut world = claimed();
+    world.joins = false;
+    world.settle(usize::MAX);
+    assert_eq!(condition(&world, CONDITION_REGISTERED), "Unknown NodeNotFound");
+    world.pass_time(14 * 60);
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1);
+    assert!(world.lifecycle().look_again.is_some());
+    world.pass_time(61);
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+    let pool = world.snapshot.node_pools[0].status.as_ref().unwrap();
+    let healthy = veneer_api::find_condition(&pool.conditions, "NodeRegistrationHealthy").unwrap();
+    assert_eq!(
+        (healthy.status.as_str(), healthy.reason.as_str()),
+        ("False", "RegistrationFailed")
+    );
+}
+
+#[test]
+fn expired_claims_are_deleted() {
+    let mut world = ready();
+    let target = Target::from(&claim(&world).metadata);
+    world.edit_claim(&target, |claim| claim.spec.expire_after = "1h".to_owned());
+    world.pass_time(3_599);
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1);
+    world.pass_time(1);
+    world.settle(usize::MAX);
+    assert!(claim(&world).metadata.deletion_timestamp.is_some());
+}
+
+#[test]
+fn a_deleted_claim_drains_its_node_before_the_instance_ends() {
+    let mut world = ready();
+    delete(&mut world);
+    let evicts = |world: &mut World| {
+        let actions = world.lifecycle().actions;
+        actions
+            .iter()
+            .filter(|action| matches!(action, Action::Evict { .. }))
+            .count()
+    };
+    assert_eq!(evicts(&mut world), 0, "the node is tainted first");
+    world.settle(2);
+    let key = |world: &World| {
+        node::taints(&world.snapshot.nodes[0])
+            .iter()
+            .any(|taint| taint.key == "karpenter.sh/disrupted")
+    };
+    assert!(key(&world));
+    assert_eq!(evicts(&mut world), 1);
+    world.settle(usize::MAX);
+    assert!(world.snapshot.pods.is_empty());
+    assert_eq!(condition(&world, CONDITION_DRAINED), "Unknown Draining");
+    assert_eq!(
+        world.snapshot.instances.len(),
+        1,
+        "the scheduler may not have seen the taint yet"
+    );
+    world.pass_time(5);
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+}
+
+#[test]
+fn pods_leave_by_priority_and_protected_ones_are_waited_for() {
+    let mut world = ready();
+    let node = name(&world.snapshot.nodes[0].metadata).to_owned();
+    for (pod, class, annotation) in [
+        ("plain", "", ""),
+        ("critical", "system-cluster-critical", ""),
+        ("protected", "", "true"),
+        ("young", "", "10m"),
+        ("odd", "", "soon"),
+    ] {
+        world.pod(pod, json!({"cpu": "100m"}));
+        world.bind(pod, &node);
+        world.edit_pod(pod, |pod| {
+            pod.spec.as_mut().unwrap().priority_class_name = Some(class.to_owned());
+            if !annotation.is_empty() {
+                let key = "karpenter.sh/do-not-disrupt".to_owned();
+                pod.metadata.annotations = Some([(key, annotation.to_owned())].into());
+            }
+        });
+    }
+    delete(&mut world);
+    world.settle(2);
+    let mut evicted: Vec<String> = Vec::new();
+    for action in world.lifecycle().actions {
+        if let Action::Evict { pod } = &action {
+            evicted.push(pod.name.clone());
+        }
+    }
+    evicted.sort();
+    assert_eq!(
+        evicted,
+        ["a", "odd", "plain"],
+        "neither the critical one nor those that are protected"
+    );
+}
+
+#[test]
+fn the_termination_grace_period_beats_budgets_and_protection() {
+    let mut world = ready();
+    let target = Target::from(&claim(&world).metadata);
+    world.edit_claim(&target, |claim| {
+        claim.spec.termination_grace_period = Some("60s".to_owned())
+    });
+    world.edit_pod("a", |pod| {
+        let key = "karpenter.sh/do-not-disrupt".to_owned();
+        pod.metadata.annotations = Some([(key, "true".to_owned())].into());
+        pod.spec.as_mut().unwrap().termination_grace_period_seconds = Some(20);
+    });
+    delete(&mut world);
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.pods.len(), 1);
+    world.pass_time(45);
+    let deleted = world
+        .lifecycle()
+        .actions
+        .into_iter()
+        .find_map(|action| match action {
+            Action::DeletePod { grace_seconds, .. } => Some(grace_seconds),
+            _ => None,
+        });
+    assert_eq!(deleted, Some(15), "what is left of the node's time");
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+}
+
+#[test]
+fn volumes_are_waited_for() {
+    let mut world = ready();
+    let node = name(&world.snapshot.nodes[0].metadata).to_owned();
+    world.snapshot.volume_attachments.push(read(json!({
+        "metadata": {"name": "v"},
+        "spec": {"attacher": "csi", "nodeName": node, "source": {"persistentVolumeName": "pv-1"}},
+    })));
+    delete(&mut world);
+    world.settle(usize::MAX);
+    world.pass_time(6);
+    world.settle(usize::MAX);
+    assert_eq!(
+        condition(&world, CONDITION_VOLUMES_DETACHED),
+        "Unknown AwaitingVolumeDetachment"
+    );
+    world.snapshot.volume_attachments.clear();
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+}
+
+#[test]
+fn a_deleted_node_takes_its_claim_with_it() {
+    let mut world = ready();
+    let target = Target::from(&world.snapshot.nodes[0].metadata);
+    world.act(Action::DeleteNode { target });
+    world.settle(usize::MAX);
+    world.pass_time(6);
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+}
+
+#[test]
+fn garbage_is_collected_both_ways() {
+    // The instance is gone, the node not ready.
+    let mut world = ready();
+    world.snapshot.instances.clear();
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1, "a ready node has a kubelet");
+    let target = Target::from(&world.snapshot.nodes[0].metadata);
+    world.edit_node(&target, |node| node.status.as_mut().unwrap().conditions = None);
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+
+    // The claim is gone.
+    let mut world = ready();
+    world.snapshot.node_claims.clear();
+    world.settle(usize::MAX);
+    assert_eq!(
+        world.snapshot.instances.len(),
+        1,
+        "the list of claims may be behind"
+    );
+    world.pass_time(31);
+    world.settle(usize::MAX);
+    assert!(world.snapshot.instances.is_empty());
+}
+
+#[test]
+fn empty_nodes_go_after_the_configured_time_as_far_as_budgets_allow() {
+    let mut world = ready();
+    world.pass_time(60);
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1, "a pod is there");
+    world.snapshot.pods.clear();
+    let node = name(&world.snapshot.nodes[0].metadata).to_owned();
+    world.snapshot.pod_events.insert(node.clone(), world.now);
+    world.settle(usize::MAX);
+    world.pass_time(29);
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1, "not quiet for long enough");
+    world.pass_time(1);
+    world
+        .snapshot
+        .nominations
+        .insert(node, world.now + SignedDuration::from_secs(20));
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1, "a pod is expected");
+    world.pass_time(20);
+    let pool = Arc::make_mut(&mut world.snapshot.node_pools[0]);
+    pool.spec.disruption.budgets[0].nodes = "0".to_owned();
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.node_claims.len(), 1, "the budget");
+    let pool = Arc::make_mut(&mut world.snapshot.node_pools[0]);
+    pool.spec.disruption.budgets[0].nodes = "10%".to_owned();
+    world.settle(usize::MAX);
+    world.pass_time(6);
+    world.settle(usize::MAX);
+    assert!(is_gone(&world));
+}
+
+/// Whoever acts may be killed after any action; what was decided before is lost, what was done stays.
+#[test]
+fn a_crash_after_any_action_loses_and_doubles_nothing() {
+    for survived in 0..40 {
+        let mut world = World::new();
+        world.pool("default", |_| {});
+        for pod in 0..4 {
+            world.pod(&format!("p{pod}"), json!({"cpu": "6"}));
+        }
+        let plan = world.provision().plan;
+        let claims = plan
+            .actions
+            .into_iter()
+            .filter(|action| matches!(action, Action::CreateClaim(_)));
+        let claims: Vec<Action> = claims.collect();
+        assert_eq!(claims.len(), 4);
+        let first = survived.min(4);
+        claims
+            .into_iter()
+            .take(first)
+            .for_each(|action| world.act(action));
+        world.settle(survived - first);
+        // A new process knows the snapshot alone.
+        world.pass_time(3);
+        for action in world.provision().plan.actions {
+            world.act(action);
+        }
+        world.settle(usize::MAX);
+        let count = |world: &World| {
+            let snapshot = &world.snapshot;
+            (
+                snapshot.node_claims.len(),
+                snapshot.nodes.len(),
+                snapshot.instances.len(),
+                world.launched.len(),
+            )
+        };
+        assert_eq!(count(&world), (4, 4, 4, 4), "crash after {survived} actions");
+
+        let targets: Vec<Target> = world
+            .snapshot
+            .node_claims
+            .iter()
+            .map(|one| Target::from(&one.metadata))
+            .collect();
+        for target in targets {
+            world.act(Action::DeleteClaim {
+                target,
+                reason: "test",
+            });
+        }
+        world.settle(survived);
+        world.pass_time(10);
+        world.settle(usize::MAX);
+        world.pass_time(10);
+        world.settle(usize::MAX);
+        assert!(is_gone(&world), "crash after {survived} actions of the end");
+    }
+}

@@ -1,0 +1,87 @@
+//! The state of the world that decisions start from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
+use k8s_openapi::jiff::Timestamp;
+use veneer_api::{NodeClaim, NodeOverlay, NodePool};
+
+/// Everything that a decision may look at. Lists are in a fixed order (by namespace and name).
+#[derive(Clone, Debug, Default)]
+pub struct Snapshot {
+    /// Every pod.
+    pub pods: Vec<Arc<Pod>>,
+    /// Every node.
+    pub nodes: Vec<Arc<Node>>,
+    /// Every NodeClaim.
+    pub node_claims: Vec<Arc<NodeClaim>>,
+    /// Every NodePool.
+    pub node_pools: Vec<Arc<NodePool>>,
+    /// Every NodeOverlay that is to be considered.
+    pub overlays: Vec<Arc<NodeOverlay>>,
+    /// Every node class of the provider.
+    pub node_classes: Vec<NodeClass>,
+    /// Every DaemonSet.
+    pub daemon_sets: Vec<Arc<DaemonSet>>,
+    /// Every claim on a volume.
+    pub pvcs: Vec<Arc<PersistentVolumeClaim>>,
+    /// Every volume.
+    pub pvs: Vec<Arc<PersistentVolume>>,
+    /// Every class of volumes.
+    pub storage_classes: Vec<Arc<StorageClass>>,
+    /// How many volumes each node can attach.
+    pub csi_nodes: Vec<Arc<CSINode>>,
+    /// Which volumes are attached where.
+    pub volume_attachments: Vec<Arc<VolumeAttachment>>,
+    /// Every namespace.
+    pub namespaces: Vec<Arc<Namespace>>,
+    /// What the provider runs.
+    pub instances: Vec<Instance>,
+    /// What the provider could not launch lately.
+    pub shortages: Vec<Shortage>,
+    /// When a pod last came to or left a node, by the node's name, as far as that was seen.
+    pub pod_events: BTreeMap<String, Timestamp>,
+    /// Nodes and claims that were chosen for pods that are not on them yet, by name, with the time until which that
+    /// counts.
+    pub nominations: BTreeMap<String, Timestamp>,
+}
+
+/// A machine as its provider lists it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// The provider's name of it.
+    pub provider_id: String,
+    /// The NodeClaim for which it was launched.
+    pub claim: String,
+    /// When it was launched.
+    pub launched: Timestamp,
+}
+
+/// A node class, as far as pools depend on it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeClass {
+    /// The API group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// Why it cannot be used, if so.
+    pub not_ready: Option<String>,
+    /// Whether it is being deleted.
+    pub is_deleting: bool,
+}
+
+/// An offering that the provider had none of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Shortage {
+    /// The instance type.
+    pub instance_type: String,
+    /// The capacity type.
+    pub capacity_type: String,
+    /// The zone.
+    pub zone: String,
+}

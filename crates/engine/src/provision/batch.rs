@@ -1,0 +1,111 @@
+//! When to decide: pods that come together are packed together.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// How long to wait for more pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Since the last new one.
+    pub idle: SignedDuration,
+    /// Since the first one.
+    pub max: SignedDuration,
+    /// How long until pods that nothing could be done for are tried again.
+    pub retry: SignedDuration,
+}
+
+impl Default for Window {
+    fn default() -> Self {
+        Self {
+            idle: SignedDuration::from_secs(1),
+            max: SignedDuration::from_secs(10),
+            retry: SignedDuration::from_secs(10),
+        }
+    }
+}
+
+/// The pods that are waited for, and those that were decided about.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    /// When the first and the newest pod of the open batch came.
+    open: Option<(Timestamp, Timestamp)>,
+    waiting: BTreeSet<String>,
+    /// Pods with the place that they were given and the time until which that is believed.
+    placed: BTreeMap<String, (String, Timestamp)>,
+    /// Pods that nothing could be done for, with the time of the next attempt.
+    refused: BTreeMap<String, Timestamp>,
+    /// What decisions depend on beside pods, when it was last decided.
+    world: u64,
+}
+
+impl Batch {
+    /// Takes in what is wanted now. `exists` says whether a place that a pod was given is still there; `world` changes
+    /// when something else does that may let refused pods in. Says whether it is time to decide; if not, when.
+    pub fn take(
+        &mut self,
+        demand: &BTreeSet<String>,
+        exists: impl Fn(&str) -> bool,
+        world: u64,
+        window: Window,
+        now: Timestamp,
+    ) -> Result<(), Option<Timestamp>> {
+        self.placed
+            .retain(|pod, (place, until)| demand.contains(pod) && exists(place) && now < *until);
+        if world != self.world {
+            self.refused.clear();
+            self.world = world;
+        }
+        self.refused
+            .retain(|pod, again| demand.contains(pod) && now < *again);
+        let open: BTreeSet<String> = demand
+            .iter()
+            .filter(|pod| !self.placed.contains_key(*pod) && !self.refused.contains_key(*pod))
+            .cloned()
+            .collect();
+        if open.is_empty() {
+            self.open = None;
+            self.waiting.clear();
+            let until = self.placed.values().map(|(_, until)| *until);
+            return Err(until.chain(self.refused.values().copied()).min());
+        }
+        let is_news = open.iter().any(|pod| !self.waiting.contains(pod));
+        let (first, newest) = match self.open {
+            Some((first, newest)) => (first, if is_news { now } else { newest }),
+            None => (now, now),
+        };
+        self.open = Some((first, newest));
+        self.waiting = open;
+        let ends = |from: Timestamp, by| from.checked_add(by).unwrap_or(from);
+        let due = ends(newest, window.idle).min(ends(first, window.max));
+        if now < due {
+            return Err(Some(due));
+        }
+        self.open = None;
+        self.waiting.clear();
+        Ok(())
+    }
+
+    /// Remembers what was decided: pods with their places, and everything else in `demand` as refused.
+    pub fn decided(
+        &mut self,
+        demand: &BTreeSet<String>,
+        expected: &BTreeMap<String, String>,
+        believed: SignedDuration,
+        window: Window,
+        now: Timestamp,
+    ) {
+        let until = now.checked_add(believed).unwrap_or(now);
+        let again = now.checked_add(window.retry).unwrap_or(now);
+        for pod in demand {
+            match expected.get(pod) {
+                Some(place) => {
+                    self.placed.insert(pod.clone(), (place.clone(), until));
+                }
+                None => {
+                    self.refused.insert(pod.clone(), again);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Which pods need a place.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name, provider_id};
+
+/// Whether the scheduler has tried to place a pod and failed, so that only a new node helps.
+#[must_use]
+pub fn is_provisionable(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    let conditions = status.and_then(|status| status.conditions.as_deref());
+    let failed = conditions.unwrap_or_default().iter().any(|one| {
+        one.type_ == "PodScheduled" && one.status == "False" && one.reason.as_deref() == Some("Unschedulable")
+    });
+    let nominated = status.and_then(|status| status.nominated_node_name.as_deref());
+    failed
+        && node_name(pod).is_none()
+        && !is_terminal(pod)
+        && !is_deleting(&pod.metadata)
+        && nominated.is_none_or(str::is_empty)
+        && !is_daemon_pod(pod)
+        && !is_static(pod)
+}
+
+fn node_name(pod: &Pod) -> Option<&str> {
+    let name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    name.filter(|name| !name.is_empty())
+}
+
+fn is_static(pod: &Pod) -> bool {
+    let mut owners = pod.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.api_version == "v1" && owner.kind == "Node")
+}
+
+/// The pods that a run of the scheduler looks at: those on nodes, and those that need one.
+pub(super) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
+    let pods = snapshot.pods.iter();
+    pods.filter(|pod| node_name(pod).is_some() || is_provisionable(pod))
+}
+
+/// The pods that need a place, by uid: those that the scheduler could not place, and those on nodes that go away.
+#[must_use]
+pub fn demand(snapshot: &Snapshot) -> BTreeSet<String> {
+    let leaving: BTreeSet<&str> = leaving(snapshot);
+    let wants = |pod: &&Arc<Pod>| {
+        is_provisionable(pod)
+            || node_name(pod).is_some_and(|node| leaving.contains(node))
+                && !is_terminal(pod)
+                && !is_deleting(&pod.metadata)
+                && !is_daemon_pod(pod)
+                && !is_static(pod)
+    };
+    let uid = |pod: &Arc<Pod>| pod.metadata.uid.clone().unwrap_or_default();
+    snapshot.pods.iter().filter(wants).map(uid).collect()
+}
+
+/// The names of nodes whose claim is being deleted.
+fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
+    let ending: BTreeSet<&str> = snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| is_deleting(&claim.metadata))
+        .filter_map(|claim| provider_id(claim))
+        .collect();
+    if ending.is_empty() {
+        return BTreeSet::new();
+    }
+    snapshot
+        .nodes
+        .iter()
+        .filter(|node| {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+            id.is_some_and(|id| ending.contains(id))
+        })
+        .map(|node| name(&node.metadata))
+        .collect()
+}

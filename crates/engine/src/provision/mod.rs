@@ -1,0 +1,193 @@
+//! From pending pods to NodeClaims, and what NodePools say about themselves.
+//!
+//! [`decide`] packs the pods that the scheduler could not place ([`crate::packing`]) with the prices and the capacity
+//! after overlays ([`Market`]), and gives NodeClaims to create, nominations, and the reason for every pod that stays
+//! pending. Claims that were created and not launched yet count as the instance that they will become, so a decision
+//! made twice launches nothing twice, and limits hold for both.
+//!
+//! Invariants: no clock and no randomness; the names of new claims follow from the pods, the pool and `now`.
+
+mod batch;
+mod claims;
+mod demand;
+mod hash;
+mod market;
+mod pools;
+mod replicas;
+
+pub use batch::{Batch, Window};
+pub use demand::{demand, is_provisionable};
+pub use hash::{HASH_VERSION, pool_hash};
+pub use market::{LaunchOption, Market};
+pub use pools::{decide as decide_pools, readiness};
+pub use replicas::decide as decide_replicas;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::NodeClaim;
+
+use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
+use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, name, provider_id};
+
+/// How long a node counts as chosen for a pod that is not on it yet.
+const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
+/// Longer lists of reasons are cut in events.
+const MAX_MESSAGE: usize = 1_000;
+
+/// What a run decided.
+#[derive(Debug, Default)]
+pub struct Provisioned {
+    /// The claims to create and the events to write.
+    pub plan: Plan,
+    /// Nodes and claims that pods are expected on, with the time until which that counts.
+    pub nominations: BTreeMap<String, Timestamp>,
+    /// Where each pod is expected, by uid.
+    pub expected: BTreeMap<String, String>,
+    /// Why pods stay pending, by `namespace/name`.
+    pub pending: BTreeMap<String, Vec<Reason>>,
+}
+
+/// Decides what to launch for the pods that have no place.
+#[must_use]
+pub fn decide(
+    snapshot: &Snapshot,
+    market: &mut Market,
+    options: &packing::Options<'_>,
+    now: Timestamp,
+) -> Provisioned {
+    let objects = objects(snapshot, market, now);
+    let problem = Problem::with_evaluation(&objects, market.catalogue(), Arc::clone(market.evaluation()));
+    let results = packing::solve(&problem, options);
+    let until = now.checked_add(NOMINATION).unwrap_or(now);
+    let mut decided = Provisioned::default();
+    for node in &results.existing_nodes {
+        decided.nominations.insert(node.name.clone(), until);
+        for pod in node.pods.iter().filter_map(|at| objects.pods.get(*at)) {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            decided.expected.insert(uid, node.name.clone());
+        }
+    }
+    for (at, new) in results.new_node_claims.iter().enumerate() {
+        let pool = snapshot
+            .node_pools
+            .iter()
+            .find(|pool| name(&pool.metadata) == new.node_pool);
+        let Some(pool) = pool else { continue };
+        let pods: Vec<&packing::PodRecord> = new.pods.iter().filter_map(|at| objects.pods.get(*at)).collect();
+        let claim = claims::dynamic(pool, new, &results.vocabulary, market, &pods, (now, at));
+        let claim_name = name(&claim.metadata).to_owned();
+        for pod in pods {
+            let uid = pod.metadata.uid.clone().unwrap_or_default();
+            decided.plan.push(Action::Announce(Announcement {
+                subject: pod_subject(pod),
+                is_warning: false,
+                reason: "Nominated",
+                message: format!("Pod should schedule on: nodeclaim/{claim_name}"),
+            }));
+            decided.expected.insert(uid, claim_name.clone());
+        }
+        decided.nominations.insert(claim_name, until);
+        decided.plan.push(Action::CreateClaim(Box::new(claim)));
+    }
+    for refused in &results.unschedulable {
+        refuse(refused, &objects, &mut decided);
+    }
+    decided
+}
+
+fn refuse(refused: &Unschedulable, objects: &Objects, decided: &mut Provisioned) {
+    let Some(pod) = objects.pods.get(refused.pod) else {
+        return;
+    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+    let pod_name = pod.metadata.name.as_deref().unwrap_or_default();
+    let key = format!("{namespace}/{pod_name}");
+    let whys: Vec<String> = refused
+        .reasons
+        .iter()
+        .map(|reason| match &reason.node_pool {
+            Some(pool) => format!("NodePool {pool}: {}", reason.message),
+            None => reason.message.clone(),
+        })
+        .collect();
+    let mut message = format!("Failed to schedule pod, {}", whys.join("; "));
+    if message.len() > MAX_MESSAGE {
+        let cut = message.floor_char_boundary(MAX_MESSAGE);
+        message.truncate(cut);
+        message.push('…');
+    }
+    decided.plan.push(Action::Announce(Announcement {
+        subject: pod_subject(pod),
+        is_warning: true,
+        reason: "FailedScheduling",
+        message,
+    }));
+    decided.pending.insert(key, refused.reasons.clone());
+}
+
+fn pod_subject(pod: &packing::PodRecord) -> Subject {
+    Subject {
+        api_version: "v1",
+        kind: "Pod",
+        target: Target {
+            namespace: pod.metadata.namespace.as_deref().unwrap_or("default").to_owned(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            resource_version: String::new(),
+        },
+    }
+}
+
+/// The objects as the scheduler takes them: pending pods that nobody has tried to schedule yet are left out, pools
+/// are as ready as they are now, and claims without an instance are what they will become.
+fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects {
+    fn plain<T: Clone>(list: &[Arc<T>]) -> Vec<T> {
+        list.iter().map(|one| T::clone(one)).collect()
+    }
+    let node_claims = snapshot.node_claims.iter();
+    let node_claims = node_claims.map(|claim| foreseen(claim, market)).collect();
+    let rules = &market.catalogue().rules;
+    let node_pools = snapshot.node_pools.iter().map(|pool| {
+        let mut pool = veneer_api::NodePool::clone(pool);
+        let conditions = readiness(&pool, snapshot, rules, now).into_list();
+        pool.status.get_or_insert_default().conditions = conditions;
+        pool
+    });
+    Objects {
+        pods: demand::relevant(snapshot).map(|pod| (**pod).clone()).collect(),
+        nodes: plain(&snapshot.nodes),
+        node_claims,
+        node_pools: node_pools.collect(),
+        daemon_sets: plain(&snapshot.daemon_sets),
+        pvcs: plain(&snapshot.pvcs),
+        pvs: plain(&snapshot.pvs),
+        storage_classes: plain(&snapshot.storage_classes),
+        csi_nodes: plain(&snapshot.csi_nodes),
+        namespaces: plain(&snapshot.namespaces),
+        overlays: Vec::new(),
+    }
+}
+
+/// A claim that has no instance yet, as the instance that it would get now. Its provider id stands for that.
+fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
+    let mut foreseen = NodeClaim::clone(claim);
+    if provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some() {
+        return foreseen;
+    }
+    if let Some(option) = market.options(claim, 1).into_iter().next() {
+        let status = foreseen.status.get_or_insert_default();
+        status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
+        status.capacity = option.capacity;
+        status.allocatable = option.allocatable;
+        let labels = foreseen.metadata.labels.get_or_insert_default();
+        for (key, value) in option.labels {
+            labels.entry(key).or_insert(value);
+        }
+    }
+    foreseen
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,80 @@
+//! Static pools: a fixed number of nodes, whatever the pods need.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::Timestamp;
+use veneer_api::{CONDITION_READY, NodeClaim, NodePool};
+
+use super::claims;
+use super::market::Market;
+use super::pools::readiness;
+use crate::plan::{
+    Action, Plan, Snapshot, Target, is_daemon_pod, is_deleting, is_terminal, name, node_pool_of, provider_id,
+};
+use crate::quantity::Quantity;
+
+/// Launches what is missing and removes what is too much.
+#[must_use]
+pub fn decide(snapshot: &Snapshot, market: &Market, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    for pool in &snapshot.node_pools {
+        let Some(replicas) = pool.spec.replicas else {
+            continue;
+        };
+        if is_deleting(&pool.metadata) {
+            continue;
+        }
+        let pool_name = name(&pool.metadata);
+        let all: Vec<&Arc<NodeClaim>> = snapshot
+            .node_claims
+            .iter()
+            .filter(|claim| node_pool_of(&claim.metadata) == pool_name)
+            .collect();
+        let mut running: Vec<&Arc<NodeClaim>> = all
+            .iter()
+            .copied()
+            .filter(|claim| !is_deleting(&claim.metadata))
+            .collect();
+        let wanted = usize::try_from(replicas).unwrap_or_default();
+        if running.len() > wanted {
+            running.sort_by_cached_key(|claim| {
+                (removal_order(claim, snapshot), name(&claim.metadata).to_owned())
+            });
+            for claim in running.iter().take(running.len() - wanted) {
+                plan.push(Action::DeleteClaim {
+                    target: Target::from(&claim.metadata),
+                    reason: "overprovisioned",
+                });
+            }
+            continue;
+        }
+        if !readiness(pool, snapshot, &market.catalogue().rules, now).is_true(CONDITION_READY) {
+            continue;
+        }
+        // Nodes that still go away count against the limit.
+        let room = node_limit(pool).map_or(usize::MAX, |limit| limit.saturating_sub(all.len()));
+        for number in 0..(wanted - running.len()).min(room) {
+            plan.push(Action::CreateClaim(Box::new(claims::replica(pool, now, number))));
+        }
+    }
+    plan
+}
+
+fn node_limit(pool: &NodePool) -> Option<usize> {
+    let limit: Quantity = pool.spec.limits.get("nodes")?.0.parse().ok()?;
+    Some(usize::try_from(limit.value()).unwrap_or_default())
+}
+
+/// Which claims go first: those without an instance, those without a node, then those with the fewest pods.
+fn removal_order(claim: &NodeClaim, snapshot: &Snapshot) -> (bool, bool, usize) {
+    let node = claim
+        .status
+        .as_ref()
+        .and_then(|status| status.node_name.as_deref())
+        .unwrap_or_default();
+    let pods = snapshot.pods.iter().filter(|pod| {
+        let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        !node.is_empty() && on == Some(node) && !is_terminal(pod) && !is_daemon_pod(pod)
+    });
+    (provider_id(claim).is_some(), !node.is_empty(), pods.count())
+}

@@ -1,0 +1,355 @@
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+use veneer_api::NodeClaim;
+
+use super::*;
+use crate::plan::world::{World, read};
+use crate::plan::{NodeClass, Shortage};
+
+fn created(decided: &Provisioned) -> Vec<&NodeClaim> {
+    let actions = decided.plan.actions.iter();
+    actions
+        .filter_map(|action| match action {
+            Action::CreateClaim(claim) => Some(&**claim),
+            _ => None,
+        })
+        .collect()
+}
+
+fn values<'a>(claim: &'a NodeClaim, key: &str) -> Vec<&'a str> {
+    let found = claim.spec.requirements.iter().find(|one| one.key == key);
+    found.map_or_else(Vec::new, |one| one.values.iter().map(String::as_str).collect())
+}
+
+fn world() -> World {
+    let mut world = World::new();
+    world.pool("default", |_| {});
+    world
+}
+
+#[test]
+fn a_pending_pod_gets_a_claim_with_everything_that_its_node_needs() {
+    let mut world = World::new();
+    world.pool("default", |pool| {
+        pool.spec
+            .template
+            .metadata
+            .labels
+            .insert("team".to_owned(), "blue".to_owned());
+        pool.spec.template.spec.expire_after = "24h".to_owned();
+    });
+    world.pod("a", json!({"cpu": "3"}));
+    let decided = world.provision();
+    let claims = created(&decided);
+    let claim = claims[0];
+    assert_eq!(claims.len(), 1);
+    assert!(
+        name(&claim.metadata).starts_with("default-"),
+        "{:?}",
+        claim.metadata.name
+    );
+    assert_eq!(
+        values(claim, "node.kubernetes.io/instance-type"),
+        ["medium", "large"]
+    );
+    assert_eq!(values(claim, "karpenter.sh/capacity-type"), ["on-demand", "spot"]);
+    assert_eq!(claim.spec.expire_after, "24h");
+    assert_eq!(claim.spec.resources.requests["cpu"], Quantity("3".to_owned()));
+    let labels = claim.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels["team"], "blue");
+    assert_eq!(labels["karpenter.sh/nodepool"], "default");
+    assert_eq!(labels["karpenter.kwok.sh/kwoknodeclass"], "default");
+    assert!(
+        !claim
+            .spec
+            .requirements
+            .iter()
+            .any(|one| one.key == "karpenter.sh/registered")
+    );
+    assert_eq!(
+        claim.metadata.finalizers.as_deref().unwrap(),
+        ["karpenter.sh/termination"]
+    );
+    assert_eq!(decided.expected["uid-a"], name(&claim.metadata));
+    assert_eq!(decided.plan.actions.len(), 2, "the claim and the nomination");
+}
+
+#[test]
+fn a_claim_that_is_not_launched_yet_takes_its_pods_and_counts_against_limits() {
+    let mut world = World::new();
+    world.pool("default", |pool| {
+        pool.spec
+            .limits
+            .insert("cpu".to_owned(), Quantity("4".to_owned()));
+    });
+    world.pod("a", json!({"cpu": "3"}));
+    let first = world.provision();
+    first
+        .plan
+        .actions
+        .into_iter()
+        .for_each(|action| world.act(action));
+    // The same pod again, and another one that would need a second node.
+    world.pod("b", json!({"cpu": "3"}));
+    world.pass_time(1);
+    let second = world.provision();
+    assert_eq!(created(&second).len(), 0);
+    assert_eq!(second.expected.keys().collect::<Vec<_>>(), ["uid-a"]);
+    let reasons = &second.pending["default/b"];
+    assert_eq!(
+        reasons[0].message,
+        "every instance type would exceed what its limits leave"
+    );
+}
+
+#[test]
+fn the_cheapest_offering_after_overlays_is_launched() {
+    let mut world = world();
+    world.pod("a", json!({"cpu": "1"}));
+    let decided = world.provision();
+    let claim = created(&decided)[0].clone();
+    let first = world.market.options(&claim, 9).remove(0);
+    assert_eq!(
+        (first.instance_type.as_str(), first.zone.as_str()),
+        ("small", "zone-a")
+    );
+    assert_eq!(
+        (
+            first.capacity_type.as_str(),
+            first.labels["kubernetes.io/os"].as_str()
+        ),
+        ("spot", "linux")
+    );
+
+    world.snapshot.overlays.push(read(json!({
+        "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "large"},
+        "spec": {"price": "0.01", "capacity": {"example.com/fuse": "5"}, "requirements": [
+            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["large"]}]},
+    })));
+    let decided = world.provision();
+    let claim = created(&decided)[0].clone();
+    let first = world.market.options(&claim, 9).remove(0);
+    assert_eq!((first.instance_type.as_str(), first.price), ("large", 0.01));
+    assert_eq!(first.allocatable["example.com/fuse"], Quantity("5".to_owned()));
+    let annotations = claim.metadata.annotations.as_ref().unwrap();
+    assert_eq!(annotations["karpenter.sh/price-overlay-applied"], "true");
+    assert_eq!(annotations["karpenter.sh/capacity-overlay-applied"], "true");
+}
+
+#[test]
+fn what_the_provider_has_run_out_of_is_neither_packed_nor_launched() {
+    let mut world = world();
+    world.pod("a", json!({"cpu": "1"}));
+    for zone in ["zone-a", "zone-b"] {
+        for capacity_type in ["spot", "on-demand"] {
+            world.snapshot.shortages.push(Shortage {
+                instance_type: "small".to_owned(),
+                capacity_type: capacity_type.to_owned(),
+                zone: zone.to_owned(),
+            });
+        }
+    }
+    let decided = world.provision();
+    let claim = created(&decided)[0];
+    assert_eq!(
+        values(claim, "node.kubernetes.io/instance-type"),
+        ["medium", "large"]
+    );
+    world.snapshot.shortages.clear();
+    world.market.update(&world.snapshot);
+    assert_eq!(world.market.options(claim, 1)[0].instance_type, "medium");
+}
+
+#[test]
+fn pools_that_cannot_launch_say_why_and_others_go_on() {
+    let mut world = world();
+    world.pool("lost", |pool| {
+        pool.spec.weight = Some(100);
+        pool.spec.template.spec.node_class_ref.name = "gone".to_owned();
+    });
+    world.pool("forbidden", |pool| {
+        pool.spec.weight = Some(90);
+        let labels = &mut pool.spec.template.metadata.labels;
+        labels.insert("karpenter.sh/registered".to_owned(), "yes".to_owned());
+    });
+    world.snapshot.node_classes.push(NodeClass {
+        name: "unready".to_owned(),
+        not_ready: Some("no subnet matches".to_owned()),
+        ..world.snapshot.node_classes[0].clone()
+    });
+    world.pool("waiting", |pool| {
+        pool.spec.weight = Some(80);
+        pool.spec.template.spec.node_class_ref.name = "unready".to_owned();
+    });
+    world.pod("a", json!({"cpu": "1"}));
+    assert_eq!(
+        created(&world.provision())[0].metadata.labels.as_ref().unwrap()["karpenter.sh/nodepool"],
+        "default"
+    );
+
+    world.settle(usize::MAX);
+    let message = |pool: &str, type_: &str| {
+        let pools = world.snapshot.node_pools.iter();
+        let pool = pools.clone().find(|one| name(&one.metadata) == pool).unwrap();
+        let conditions = &pool.status.as_ref().unwrap().conditions;
+        let one = veneer_api::find_condition(conditions, type_).unwrap();
+        format!("{} {} {}", one.status, one.reason, one.message)
+    };
+    assert_eq!(message("default", "Ready"), "True Ready ");
+    assert_eq!(
+        message("lost", "NodeClassReady"),
+        "False NodeClassNotFound spec.template.spec.nodeClassRef: there is no KWOKNodeClass \"gone\" of group \
+         karpenter.kwok.sh; create it, or name one that exists"
+    );
+    assert_eq!(
+        message("lost", "Ready"),
+        "False UnhealthyDependents NodeClassReady=False"
+    );
+    assert_eq!(
+        message("waiting", "NodeClassReady"),
+        "False NodeClassNotReady no subnet matches"
+    );
+    assert!(
+        message("forbidden", "ValidationSucceeded")
+            .starts_with("False NodePoolValidationFailed spec.template.metadata.labels")
+    );
+    let warned: Vec<&str> = world
+        .events
+        .iter()
+        .map(|event| event.subject.target.name.as_str())
+        .collect();
+    assert_eq!(warned, ["lost", "forbidden", "waiting"], "once each");
+}
+
+#[test]
+fn a_pool_whose_requirements_leave_nothing_is_warned_about() {
+    let mut world = World::new();
+    world.pool("impossible", |pool| {
+        pool.spec.template.spec.requirements = serde_json::from_value(json!([
+            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["huge"]}]))
+        .unwrap();
+    });
+    world.settle(usize::MAX);
+    let reasons: Vec<&str> = world.events.iter().map(|event| event.reason).collect();
+    assert_eq!(reasons, ["NoCompatibleInstanceTypes"]);
+}
+
+#[test]
+fn the_fingerprint_changes_with_the_template_but_not_with_requirements() {
+    let mut world = world();
+    let mut pool = NodePool::clone(&world.snapshot.node_pools[0]);
+    let before = pool_hash(&pool);
+    pool.spec.template.spec.requirements = serde_json::from_value(json!([
+        {"key": "a", "operator": "Exists"}]))
+    .unwrap();
+    pool.spec.weight = Some(3);
+    assert_eq!(pool_hash(&pool), before);
+    pool.spec
+        .template
+        .metadata
+        .labels
+        .insert("a".to_owned(), "b".to_owned());
+    assert_ne!(pool_hash(&pool), before);
+    world.settle(usize::MAX);
+    let annotations = world.snapshot.node_pools[0]
+        .metadata
+        .annotations
+        .as_ref()
+        .unwrap();
+    assert_eq!(annotations["karpenter.sh/nodepool-hash"], before);
+}
+
+use veneer_api::NodePool;
+
+#[test]
+fn static_pools_keep_their_number_of_nodes() {
+    let mut world = World::new();
+    world.pool("fixed", |pool| {
+        pool.spec.replicas = Some(3);
+        pool.spec
+            .limits
+            .insert("nodes".to_owned(), Quantity("4".to_owned()));
+    });
+    world.settle(usize::MAX);
+    assert_eq!(world.snapshot.nodes.len(), 3);
+    let set = |world: &mut World, replicas| {
+        std::sync::Arc::make_mut(&mut world.snapshot.node_pools[0])
+            .spec
+            .replicas = Some(replicas);
+        world.pass_time(10);
+        world.settle(usize::MAX);
+        world.pass_time(10);
+        world.settle(usize::MAX);
+        world.snapshot.nodes.len()
+    };
+    assert_eq!(set(&mut world, 9), 4, "the limit");
+    let busy = name(&world.snapshot.nodes[0].metadata).to_owned();
+    world.pod("a", json!({"cpu": "1"}));
+    world.bind("a", &busy);
+    assert_eq!(set(&mut world, 1), 1);
+    assert_eq!(
+        name(&world.snapshot.nodes[0].metadata),
+        busy,
+        "empty nodes go first"
+    );
+    assert_eq!(set(&mut world, 0), 0);
+    assert!(world.snapshot.instances.is_empty() && world.snapshot.node_claims.is_empty());
+}
+
+#[test]
+fn pods_that_come_together_are_decided_about_together() {
+    let window = Window::default();
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |millis| start + SignedDuration::from_millis(millis);
+    let pods = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let mut batch = Batch::default();
+    let all = |_: &str| true;
+    assert_eq!(batch.take(&pods(&[]), all, 1, window, at(0)), Err(None));
+    assert_eq!(
+        batch.take(&pods(&["a"]), all, 1, window, at(0)),
+        Err(Some(at(1_000)))
+    );
+    assert_eq!(
+        batch.take(&pods(&["a", "b"]), all, 1, window, at(900)),
+        Err(Some(at(1_900)))
+    );
+    assert_eq!(batch.take(&pods(&["a", "b"]), all, 1, window, at(1_900)), Ok(()));
+    let places = [("a".to_owned(), "claim".to_owned())].into();
+    batch.decided(
+        &pods(&["a", "b"]),
+        &places,
+        SignedDuration::from_secs(20),
+        window,
+        at(1_900),
+    );
+    // `a` has its place, `b` is tried again later, or when something changes.
+    assert_eq!(
+        batch.take(&pods(&["a", "b"]), all, 1, window, at(2_000)),
+        Err(Some(at(11_900)))
+    );
+    assert_eq!(
+        batch.take(&pods(&["a", "b"]), all, 2, window, at(3_000)),
+        Err(Some(at(4_000)))
+    );
+    assert_eq!(
+        batch.take(&pods(&["a"]), all, 2, window, at(4_000)),
+        Err(Some(at(21_900)))
+    );
+    // The claim is gone.
+    assert_eq!(
+        batch.take(&pods(&["a"]), |_| false, 2, window, at(5_000)),
+        Err(Some(at(6_000)))
+    );
+    // A stream of pods does not keep the batch open for ever.
+    for second in 0..10 {
+        let pods: Vec<String> = (0..=second).map(|pod| format!("p{pod}")).collect();
+        let mut batch_pods: std::collections::BTreeSet<String> = pods.into_iter().collect();
+        batch_pods.insert("a".to_owned());
+        let found = batch.take(&batch_pods, |_| false, 2, window, at(5_500 + second * 900));
+        assert!(found.is_err(), "{second}");
+    }
+    assert_eq!(
+        batch.take(&pods(&["a", "z"]), |_| false, 2, window, at(15_000)),
+        Ok(())
+    );
+}
