@@ -11,8 +11,10 @@ mod act;
 mod metrics;
 mod observe;
 mod pass;
+pub mod provider;
 mod run;
 mod serve;
+pub mod standalone;
 
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};

@@ -17,6 +17,7 @@ use veneer_engine::overlay::Verdict;
 use veneer_engine::overlay::status::Plan;
 
 use crate::pass::Evaluated;
+use crate::standalone::Meters;
 
 /// From a tenth of a millisecond, where one changed overlay of a few is, to seconds.
 const DURATIONS: [f64; 13] = [
@@ -29,6 +30,8 @@ pub struct Metrics {
     registry: Arc<Registry>,
     overlays: Arc<Overlays>,
     evaluation_seconds: Histogram,
+    /// What provisioning counts.
+    pub provisioning: Meters,
 }
 
 impl Default for Metrics {
@@ -50,10 +53,13 @@ impl Metrics {
             evaluation_seconds.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&overlays)));
+        let provisioning = Meters::default();
+        provisioning.register(&mut registry);
         Self {
             registry: Arc::new(registry),
             overlays,
             evaluation_seconds,
+            provisioning,
         }
     }
 

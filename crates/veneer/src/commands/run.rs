@@ -1,5 +1,7 @@
 //! `veneer run`: the controllers, until a signal ends them.
 
+mod standalone;
+
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,6 +20,8 @@ use tracing_subscriber::{Layer, fmt};
 use veneer_controllers::{Mode, Output, Provider, Server, Settings};
 use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::instance_type::Catalogue;
+
+use standalone::StandaloneArgs;
 
 /// Runs the controllers in a cluster: evaluates NodeOverlays, reports what became of each, and serves metrics
 ///
@@ -40,6 +44,9 @@ pub(crate) struct RunArgs {
     /// Region of the embedded AWS catalogue
     #[arg(long, default_value = "us-east-1", value_name = "REGION")]
     region: String,
+
+    #[command(flatten)]
+    standalone: StandaloneArgs,
 
     /// Makes one pass over the cluster and ends
     #[arg(long)]
@@ -233,8 +240,8 @@ async fn serve(args: &RunArgs, catalogue: Arc<Catalogue>) -> Result<()> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    veneer_controllers::run(client, settings, shutdown).await?;
-    Ok(())
+    let provisioning = standalone::settings(args, &settings);
+    standalone::run(client, settings, provisioning, shutdown).await
 }
 
 async fn config(args: &RunArgs) -> Result<Config> {

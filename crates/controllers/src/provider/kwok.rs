@@ -1,0 +1,288 @@
+//! Instances that are Node objects and nothing else: kwok plays their kubelets.
+//!
+//! A claim's instance has the claim's name, so asking twice gives the same one. An instance counts as ended as soon as
+//! that was asked for, also while its Node is still there to be drained.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+use tracing::warn;
+use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::{CONDITION_READY, ConditionStatus, KWOKNodeClass, NodeClaim, find_condition};
+use veneer_engine::lifecycle::Launched;
+use veneer_engine::plan::{Instance, Shortage, name, parse_duration, provider_id};
+use veneer_engine::provision::LaunchOption;
+
+use super::{LaunchError, Provider};
+use crate::observe::chain;
+use crate::standalone::{SharedStore, locked};
+
+const SCHEME: &str = "kwok://";
+/// By this kwok knows the nodes that it shall play.
+const FAKE: &str = "kwok.x-k8s.io/node";
+/// The price, for tools that show it.
+const PRICE: &str = "eks-node-viewer/instance-price";
+
+/// What the provider pretends.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// How long a launch takes.
+    pub launch_delay: Duration,
+    /// How long the end of an instance takes.
+    pub terminate_delay: Duration,
+    /// What cannot be had: `TYPE`, `TYPE:CAPACITY-TYPE` or `TYPE:CAPACITY-TYPE:ZONE`, with `*` for any.
+    pub unavailable: Vec<String>,
+}
+
+/// The provider.
+#[derive(Debug)]
+pub struct Kwok {
+    nodes: Api<Node>,
+    seen: SharedStore<Node>,
+    classes: SharedStore<KWOKNodeClass>,
+    settings: Settings,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Launched, with the Node still to come.
+    booting: HashMap<String, Timestamp>,
+    ended: BTreeSet<String>,
+}
+
+fn locked_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Kwok {
+    pub(crate) fn new(
+        client: &Client,
+        seen: SharedStore<Node>,
+        classes: SharedStore<KWOKNodeClass>,
+        settings: Settings,
+    ) -> Self {
+        Self {
+            nodes: Api::all(client.clone()),
+            seen,
+            classes,
+            settings,
+            state: Arc::default(),
+        }
+    }
+
+    fn is_short(&self, option: &LaunchOption) -> bool {
+        self.settings.unavailable.iter().any(|pattern| {
+            let mut parts = pattern.split(':');
+            let mut agrees = |value: &str| parts.next().is_none_or(|part| part == "*" || part == value);
+            agrees(&option.instance_type) && agrees(&option.capacity_type) && agrees(&option.zone)
+        })
+    }
+
+    /// How long the claim's nodes take to join, or why none can be launched.
+    fn class_delay(&self, claim: &NodeClaim) -> Result<Duration, LaunchError> {
+        let wanted = &claim.spec.node_class_ref.name;
+        let classes = locked(&self.classes);
+        let class = classes.get("", wanted).ok_or_else(|| {
+            LaunchError::NodeClassNotReady(format!("there is no KWOKNodeClass {wanted:?}; create it"))
+        })?;
+        let conditions = class.status.as_ref().map_or(&[][..], |status| &status.conditions);
+        if let Some(ready) =
+            find_condition(conditions, CONDITION_READY).filter(|one| one.status == ConditionStatus::False)
+        {
+            return Err(LaunchError::NodeClassNotReady(ready.message.clone()));
+        }
+        let spec = class.spec.as_ref();
+        let delay = spec.and_then(|spec| parse_duration(spec.node_registration_delay.as_deref()?));
+        Ok(delay
+            .and_then(|delay| Duration::try_from(delay).ok())
+            .unwrap_or_default())
+    }
+
+    /// Makes the Node, now or after its delay.
+    async fn join(&self, node: Node, delay: Duration) -> Result<Option<Node>, LaunchError> {
+        if delay.is_zero() {
+            return create(&self.nodes, &node)
+                .await
+                .map(Some)
+                .map_err(LaunchError::Other);
+        }
+        let id = node
+            .spec
+            .as_ref()
+            .and_then(|spec| spec.provider_id.clone())
+            .unwrap_or_default();
+        locked_state(&self.state)
+            .booting
+            .insert(id.clone(), Timestamp::now());
+        let (nodes, state) = (self.nodes.clone(), Arc::clone(&self.state));
+        tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            while !locked_state(&state).ended.contains(&id) {
+                match create(&nodes, &node).await {
+                    Ok(_) => break,
+                    Err(error) => warn!(provider_id = id, %error, "cannot create the Node; trying again"),
+                }
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            locked_state(&state).booting.remove(&id);
+        });
+        Ok(None)
+    }
+}
+
+/// Creates a Node, or finds the one that is there already.
+async fn create(nodes: &Api<Node>, node: &Node) -> Result<Node, String> {
+    match nodes.create(&PostParams::default(), node).await {
+        Ok(created) => Ok(created),
+        Err(kube::Error::Api(status)) if status.code == 409 => nodes
+            .get(name(&node.metadata))
+            .await
+            .map_err(|error| chain(&error)),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+fn node_of(
+    claim: &NodeClaim,
+    labels: &BTreeMap<String, String>,
+    capacity: &veneer_api::ResourceList,
+    allocatable: &veneer_api::ResourceList,
+) -> Result<Node, String> {
+    let claim_name = name(&claim.metadata);
+    let mut all = labels.clone();
+    all.extend(claim.metadata.labels.clone().unwrap_or_default());
+    for one in &claim.spec.requirements {
+        if let ("In", [value]) = (one.operator.as_str(), one.values.as_slice()) {
+            all.entry(one.key.clone()).or_insert_with(|| value.clone());
+        }
+    }
+    all.insert(kubernetes::HOSTNAME.to_owned(), claim_name.to_owned());
+    all.insert(FAKE.to_owned(), "fake".to_owned());
+    let mut annotations = claim.metadata.annotations.clone().unwrap_or_default();
+    annotations.insert(FAKE.to_owned(), "fake".to_owned());
+    let node = json!({
+        "metadata": {"name": claim_name, "labels": all, "annotations": annotations},
+        "spec": {
+            "providerID": format!("{SCHEME}{claim_name}"),
+            "taints": [{"key": karpenter::UNREGISTERED_TAINT, "effect": "NoExecute"}],
+        },
+        "status": {"capacity": capacity, "allocatable": allocatable, "phase": "Pending"},
+    });
+    serde_json::from_value(node).map_err(|error| error.to_string())
+}
+
+fn launched(node: &Node) -> Launched {
+    let spec = node.spec.as_ref();
+    let status = node.status.clone().unwrap_or_default();
+    // What only the Node says about itself is none of the claim's business.
+    let mut labels = node.metadata.labels.clone().unwrap_or_default();
+    labels.remove(karpenter::REGISTERED);
+    labels.remove(karpenter::INITIALIZED);
+    Launched {
+        provider_id: spec.and_then(|spec| spec.provider_id.clone()).unwrap_or_default(),
+        labels,
+        capacity: status.capacity.unwrap_or_default(),
+        allocatable: status.allocatable.unwrap_or_default(),
+        image_id: None,
+    }
+}
+
+impl Provider for Kwok {
+    async fn launch(&self, claim: &NodeClaim, options: &[LaunchOption]) -> Result<Launched, LaunchError> {
+        let delay = self.class_delay(claim)?;
+        // The instance of an earlier attempt is the instance, whatever would be chosen now.
+        let existing = self.nodes.get_opt(name(&claim.metadata)).await;
+        let existing = existing.map_err(|error| LaunchError::Other(chain(&error)))?;
+        if let Some(node) = existing {
+            return Ok(launched(&node));
+        }
+        tokio::time::sleep(self.settings.launch_delay).await;
+        let Some(option) = options.iter().find(|option| !self.is_short(option)) else {
+            let shortages = options.iter().map(|option| Shortage {
+                instance_type: option.instance_type.clone(),
+                capacity_type: option.capacity_type.clone(),
+                zone: option.zone.clone(),
+            });
+            return Err(LaunchError::InsufficientCapacity(shortages.collect()));
+        };
+        let mut labels = option.labels.clone();
+        labels.insert(PRICE.to_owned(), format!("{:.6}", option.list_price));
+        let node =
+            node_of(claim, &labels, &option.capacity, &option.allocatable).map_err(LaunchError::Other)?;
+        let made = self.join(node.clone(), delay).await?;
+        Ok(launched(&made.unwrap_or(node)))
+    }
+
+    async fn terminate(&self, provider_id: &str) -> Result<(), String> {
+        tokio::time::sleep(self.settings.terminate_delay).await;
+        locked_state(&self.state).ended.insert(provider_id.to_owned());
+        let node = provider_id.strip_prefix(SCHEME).unwrap_or(provider_id);
+        match self.nodes.delete(node, &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(chain(&error)),
+        }
+    }
+
+    fn instances(&self) -> Vec<Instance> {
+        let seen = locked(&self.seen);
+        let mut state = locked_state(&self.state);
+        let mut instances = Vec::new();
+        let mut present: BTreeSet<&str> = BTreeSet::new();
+        for node in seen.objects() {
+            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+            let Some((id, claim)) = id.and_then(|id| Some((id, id.strip_prefix(SCHEME)?))) else {
+                continue;
+            };
+            present.insert(id);
+            if !state.ended.contains(id) {
+                let launched = node.metadata.creation_timestamp.as_ref();
+                instances.push(Instance {
+                    provider_id: id.to_owned(),
+                    claim: claim.to_owned(),
+                    launched: launched.map_or_else(Timestamp::now, |time| time.0),
+                });
+            }
+        }
+        let State { booting, ended } = &mut *state;
+        for (id, since) in booting.iter() {
+            if !present.contains(id.as_str()) && !ended.contains(id) {
+                instances.push(Instance {
+                    provider_id: id.clone(),
+                    claim: id.strip_prefix(SCHEME).unwrap_or_default().to_owned(),
+                    launched: *since,
+                });
+            }
+        }
+        ended.retain(|id| present.contains(id.as_str()) || booting.contains_key(id));
+        instances
+    }
+
+    fn resume(&self, claims: &[Arc<NodeClaim>]) {
+        for claim in claims {
+            let status = claim.status.clone().unwrap_or_default();
+            let labels = claim.metadata.labels.clone().unwrap_or_default();
+            let node = node_of(claim, &labels, &status.capacity, &status.allocatable);
+            let (Ok(node), Some(id)) = (node, provider_id(claim)) else {
+                continue;
+            };
+            locked_state(&self.state)
+                .booting
+                .insert(id.to_owned(), Timestamp::now());
+            let (nodes, state, id) = (self.nodes.clone(), Arc::clone(&self.state), id.to_owned());
+            tokio::spawn(async move {
+                if let Err(error) = create(&nodes, &node).await {
+                    warn!(provider_id = id, %error, "cannot create the Node");
+                }
+                locked_state(&state).booting.remove(&id);
+            });
+        }
+    }
+}

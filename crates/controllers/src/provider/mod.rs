@@ -1,0 +1,52 @@
+//! Where instances come from.
+
+pub mod kwok;
+
+use veneer_api::NodeClaim;
+use veneer_engine::lifecycle::Launched;
+use veneer_engine::plan::{Instance, Shortage};
+use veneer_engine::provision::LaunchOption;
+
+/// Why there is no instance.
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// Nothing of what would do is available; another claim may be luckier.
+    #[error("insufficient capacity: {}", listed(.0))]
+    InsufficientCapacity(Vec<Shortage>),
+    /// The claim's node class cannot be used; the claim is of no use as it is.
+    #[error("{0}")]
+    NodeClassNotReady(String),
+    /// Something that may pass.
+    #[error("{0}")]
+    Other(String),
+}
+
+fn listed(shortages: &[Shortage]) -> String {
+    let first = shortages.iter().take(5);
+    let first: Vec<String> = first
+        .map(|one| format!("{} {} {}", one.instance_type, one.capacity_type, one.zone))
+        .collect();
+    match shortages.len() {
+        0..=5 => first.join(", "),
+        more => format!("{} and {} more", first.join(", "), more - 5),
+    }
+}
+
+/// A source of instances. Every call may be repeated: for one claim there is one instance.
+pub trait Provider: Send + Sync + 'static {
+    /// Launches the first option that can be had.
+    fn launch(
+        &self,
+        claim: &NodeClaim,
+        options: &[LaunchOption],
+    ) -> impl Future<Output = Result<Launched, LaunchError>> + Send;
+
+    /// Ends an instance; one that is gone already is fine.
+    fn terminate(&self, provider_id: &str) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// What runs, as far as it is known now.
+    fn instances(&self) -> Vec<Instance>;
+
+    /// Called once after a start with the claims that have an instance but no node.
+    fn resume(&self, claims: &[std::sync::Arc<NodeClaim>]);
+}

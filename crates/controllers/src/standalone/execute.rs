@@ -1,0 +1,522 @@
+//! Carries plans out, and takes what the API server answers into the stores.
+//!
+//! A write names the version it was decided for; when somebody else was faster the object is read again and the next
+//! pass decides anew. An action that fails is left alone for a while that grows with every failure. Launches and ends
+//! of instances take long, so they run beside the passes, each at most once at a time.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tracing::{debug, info, warn};
+use veneer_api::{NodeClaim, NodePool};
+use veneer_engine::lifecycle::{after_launch, launch_failed};
+use veneer_engine::plan::{Action, Announcement, NodeChange, Shortage, Subject, Target, name, node_pool_of};
+use veneer_engine::provision::LaunchOption;
+
+use super::events::Events;
+use super::metrics::Meters;
+use super::store::{Shared, Stored, lock};
+use super::watch::Stores;
+use crate::observe::chain;
+use crate::provider::{LaunchError, Provider};
+
+const FIELD_MANAGER: &str = "veneer";
+/// How many requests are under way at once.
+const CONCURRENCY: usize = 32;
+/// How long a failed action is left alone: at first, and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// How long an offering counts as not available after the provider had none of it.
+const SHORTAGE: Duration = Duration::from_secs(180);
+
+/// What is known about actions beside the objects.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Launches and ends that are under way.
+    running: HashSet<String>,
+    failed: HashMap<String, (Instant, Duration)>,
+    shortages: BTreeMap<Shortage, Instant>,
+}
+
+/// Writes to one cluster and asks one provider.
+pub(crate) struct Executor<P> {
+    claims: Api<NodeClaim>,
+    pools: Api<NodePool>,
+    nodes: Api<Node>,
+    client: Client,
+    stores: Arc<Stores>,
+    pub(crate) provider: P,
+    events: Events,
+    meters: Meters,
+    memory: Mutex<Memory>,
+}
+
+/// Why an action has not been carried out.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    /// Somebody else was faster; the newest state was read.
+    #[error("another writer was faster")]
+    Outrun,
+    /// It has to wait for something that is under way.
+    #[error("not yet")]
+    NotYet,
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl<P: Provider> Executor<P> {
+    pub(crate) fn new(client: &Client, stores: Arc<Stores>, provider: P, meters: Meters) -> Self {
+        Self {
+            claims: Api::all(client.clone()),
+            pools: Api::all(client.clone()),
+            nodes: Api::all(client.clone()),
+            events: Events::new(client),
+            client: client.clone(),
+            stores,
+            provider,
+            meters,
+            memory: Mutex::default(),
+        }
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the provider had none of lately.
+    pub(crate) fn shortages(&self) -> Vec<Shortage> {
+        let mut memory = self.memory();
+        let now = Instant::now();
+        memory.shortages.retain(|_, until| *until > now);
+        memory.shortages.keys().cloned().collect()
+    }
+
+    /// Carries out what can be done now.
+    pub(crate) async fn run(self: &Arc<Self>, actions: Vec<Action>) {
+        let now = Instant::now();
+        let due: Vec<(String, Action)> = {
+            let mut memory = self.memory();
+            memory
+                .failed
+                .retain(|_, (until, delay)| *until + *delay + BACKOFF.1 > now);
+            let actions = actions.into_iter().map(|action| (key(&action), action));
+            actions
+                .filter(|(key, _)| memory.failed.get(key).is_none_or(|(until, _)| *until <= now))
+                .collect()
+        };
+        futures::stream::iter(due)
+            .for_each_concurrent(CONCURRENCY, |(key, action)| async move {
+                match action {
+                    Action::Launch { claim, options } => {
+                        self.beside(
+                            key,
+                            move |this| async move { this.launch(&claim, &options).await },
+                        )
+                    }
+                    Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        let ended = this.provider.terminate(&provider_id).await;
+                        ended.map_err(Failure::Refused)
+                    }),
+                    action => {
+                        let result = self.act(action).await;
+                        self.note(key, result);
+                    }
+                }
+            })
+            .await;
+    }
+
+    /// Remembers how an action went.
+    fn note(&self, key: String, result: Result<(), Failure>) {
+        let mut memory = self.memory();
+        match result {
+            Ok(()) => {
+                memory.failed.remove(&key);
+            }
+            Err(Failure::Outrun | Failure::NotYet) => debug!(action = key, "decided again"),
+            Err(Failure::Refused(error)) => {
+                let delay = memory
+                    .failed
+                    .get(&key)
+                    .map_or(BACKOFF.0, |(_, delay)| BACKOFF.1.min(*delay * 2));
+                warn!(action = key, %error, retry_in = ?delay, "failed");
+                self.meters.failed();
+                memory.failed.insert(key, (Instant::now() + delay, delay));
+            }
+        }
+    }
+
+    /// Starts something that takes long, unless it is under way already.
+    fn beside<F>(self: &Arc<Self>, key: String, work: impl FnOnce(Arc<Self>) -> F)
+    where
+        F: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        if !self.memory().running.insert(key.clone()) {
+            return;
+        }
+        let work = work(Arc::clone(self));
+        let this = Arc::clone(self);
+        tokio::spawn(async move {
+            let result = work.await;
+            this.memory().running.remove(&key);
+            this.note(key, result);
+            this.stores.wake();
+        });
+    }
+
+    async fn act(&self, action: Action) -> Result<(), Failure> {
+        match action {
+            Action::CreateClaim(claim) => self.create_claim(*claim).await,
+            Action::PatchClaim {
+                target,
+                labels,
+                annotations,
+                finalizers,
+            } => {
+                let is_end = finalizers.as_ref().is_some_and(Vec::is_empty);
+                // An instance that is being launched needs its claim.
+                if is_end && self.memory().running.contains(&launch_key(&target.name)) {
+                    return Err(Failure::NotYet);
+                }
+                let known = lock(&self.stores.node_claims).get("", &target.name).cloned();
+                let patch = metadata_patch(&target, &labels, &annotations, finalizers.as_ref(), json!({}));
+                self.patch(&self.claims, &self.stores.node_claims, &target, patch, false)
+                    .await?;
+                if let Some(known) = known.filter(|_| is_end) {
+                    let pool = node_pool_of(&known.metadata);
+                    self.meters.claim_terminated(pool);
+                    info!(node_claim = target.name, node_pool = pool, "NodeClaim gone");
+                }
+                Ok(())
+            }
+            Action::ClaimStatus { target, status } => {
+                let patch = json!({"metadata": version(&target), "status": status});
+                self.patch(&self.claims, &self.stores.node_claims, &target, patch, true)
+                    .await
+            }
+            Action::DeleteClaim { target, reason } => {
+                let known = lock(&self.stores.node_claims).get("", &target.name).cloned();
+                self.delete(&self.claims, &self.stores.node_claims, &target)
+                    .await?;
+                let pool = known
+                    .as_deref()
+                    .map(|claim| node_pool_of(&claim.metadata))
+                    .unwrap_or_default();
+                info!(
+                    node_claim = target.name,
+                    node_pool = pool,
+                    reason,
+                    "deleting NodeClaim"
+                );
+                self.meters.claim_disrupted(pool, reason);
+                Ok(())
+            }
+            Action::PatchNode { target, change } => self.patch_node(target, change).await,
+            Action::DeleteNode { target } => self.delete(&self.nodes, &self.stores.nodes, &target).await,
+            Action::Evict { pod } => self.evict(&pod).await,
+            Action::DeletePod { pod, grace_seconds } => {
+                let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+                let params = DeleteParams {
+                    grace_period_seconds: u32::try_from(grace_seconds).ok(),
+                    ..uid_only(&pod)
+                };
+                let deleted = pods.delete(&pod.name, &params).await;
+                deleted.map(|_| ()).or_else(|error| gone_is_fine(&error))
+            }
+            Action::PoolStatus { target, status } => {
+                let patch = json!({"metadata": version(&target), "status": status});
+                self.patch(&self.pools, &self.stores.node_pools, &target, patch, true)
+                    .await
+            }
+            Action::AnnotatePool { target, annotations } => {
+                let patch = metadata_patch(&target, &BTreeMap::new(), &annotations, None, json!({}));
+                self.patch(&self.pools, &self.stores.node_pools, &target, patch, false)
+                    .await
+            }
+            Action::Announce(announcement) => {
+                self.events.write(&announcement).await;
+                Ok(())
+            }
+            Action::Launch { .. } | Action::Terminate { .. } => Ok(()),
+        }
+    }
+
+    async fn create_claim(&self, claim: NodeClaim) -> Result<(), Failure> {
+        let pool = node_pool_of(&claim.metadata).to_owned();
+        let created = match self.claims.create(&PostParams::default(), &claim).await {
+            Ok(created) => created,
+            // The answer to an earlier attempt was lost.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let found = self.claims.get(name(&claim.metadata)).await;
+                found.map_err(|error| Failure::Refused(chain(&error)))?
+            }
+            Err(error) => return Err(Failure::Refused(chain(&error))),
+        };
+        info!(
+            node_claim = name(&claim.metadata),
+            node_pool = pool,
+            "created NodeClaim"
+        );
+        self.meters.claim_created(&pool);
+        lock(&self.stores.node_claims).written(created);
+        Ok(())
+    }
+
+    async fn launch(&self, claim: &NodeClaim, options: &[LaunchOption]) -> Result<(), Failure> {
+        let target = Target::from(&claim.metadata);
+        let subject = Subject {
+            api_version: "karpenter.sh/v1",
+            kind: "NodeClaim",
+            target: target.clone(),
+        };
+        let warn_of = |reason, error: &LaunchError| Announcement {
+            subject: subject.clone(),
+            is_warning: true,
+            reason,
+            message: format!("NodeClaim {} event: {error}", target.name),
+        };
+        match self.provider.launch(claim, options).await {
+            Ok(launched) => {
+                let label = |key: &str| launched.labels.get(key).cloned().unwrap_or_default();
+                info!(
+                    node_claim = target.name,
+                    provider_id = launched.provider_id,
+                    instance_type = label("node.kubernetes.io/instance-type"),
+                    capacity_type = label("karpenter.sh/capacity-type"),
+                    zone = label("topology.kubernetes.io/zone"),
+                    "launched"
+                );
+                for action in after_launch(claim, &launched, Timestamp::now()) {
+                    Box::pin(self.act(action)).await?;
+                }
+                Ok(())
+            }
+            Err(error @ LaunchError::InsufficientCapacity(_)) => {
+                self.events
+                    .write(&warn_of("InsufficientCapacityError", &error))
+                    .await;
+                if let LaunchError::InsufficientCapacity(shortages) = error {
+                    let until = Instant::now() + SHORTAGE;
+                    let shortages = shortages.into_iter().map(|one| (one, until));
+                    self.memory().shortages.extend(shortages);
+                }
+                let reason = "insufficient_capacity";
+                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
+            }
+            Err(error @ LaunchError::NodeClassNotReady(_)) => {
+                self.events.write(&warn_of("NodeClassNotReady", &error)).await;
+                let reason = "nodeclass_not_ready";
+                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
+            }
+            Err(LaunchError::Other(error)) => {
+                let failed = launch_failed(claim, "LaunchFailed", &error, Timestamp::now());
+                Box::pin(self.act(failed)).await?;
+                Err(Failure::Refused(error))
+            }
+        }
+    }
+
+    async fn patch_node(&self, target: Target, change: NodeChange) -> Result<(), Failure> {
+        let is_end = change.finalizers.as_ref().is_some_and(Vec::is_empty);
+        let is_start = change.labels.contains_key("karpenter.sh/registered");
+        let pool = lock(&self.stores.nodes)
+            .get("", &target.name)
+            .map(|node| node_pool_of(&node.metadata).to_owned());
+        let mut rest = json!({});
+        if let Some(taints) = &change.taints {
+            rest = json!({"spec": {"taints": taints}});
+        }
+        let mut patch = metadata_patch(
+            &target,
+            &change.labels,
+            &change.annotations,
+            change.finalizers.as_ref(),
+            rest,
+        );
+        if let (Some(owners), Some(metadata)) = (&change.owner_references, patch.get_mut("metadata")) {
+            merge(metadata, &json!({"ownerReferences": owners}));
+        }
+        self.patch(&self.nodes, &self.stores.nodes, &target, patch, false)
+            .await?;
+        let pool = pool.unwrap_or_default();
+        if is_end {
+            self.meters.node_terminated(&pool);
+        } else if is_start {
+            info!(node = target.name, node_pool = pool, "registered");
+            self.meters.node_created(&pool);
+        }
+        Ok(())
+    }
+
+    async fn evict(&self, pod: &Target) -> Result<(), Failure> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let params = EvictParams {
+            delete_options: Some(uid_only(pod)),
+            ..EvictParams::default()
+        };
+        match pods.evict(&pod.name, &params).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 429 => Err(Failure::Refused(format!(
+                "a PodDisruptionBudget does not allow it now: {}",
+                status.message
+            ))),
+            Err(error) => gone_is_fine(&error),
+        }
+    }
+
+    async fn patch<T>(
+        &self,
+        api: &Api<T>,
+        store: &Shared<T>,
+        target: &Target,
+        patch: Value,
+        is_status: bool,
+    ) -> Result<(), Failure>
+    where
+        T: Stored + Resource + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        let params = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(patch);
+        let written = if is_status {
+            api.patch_status(&target.name, &params, &patch).await
+        } else {
+            api.patch(&target.name, &params, &patch).await
+        };
+        match written {
+            Ok(object) => {
+                lock(store).written(object);
+                Ok(())
+            }
+            Err(error) => self.look_again(api, store, target, error).await,
+        }
+    }
+
+    async fn delete<T>(&self, api: &Api<T>, store: &Shared<T>, target: &Target) -> Result<(), Failure>
+    where
+        T: Stored + Resource + Clone + Debug + DeserializeOwned + Serialize,
+    {
+        match api.delete(&target.name, &uid_only(target)).await {
+            Ok(deleted) => {
+                match deleted.left() {
+                    Some(object) => lock(store).written(object),
+                    None => lock(store).lost(&target.namespace, &target.name, &target.uid),
+                }
+                Ok(())
+            }
+            Err(error) => self.look_again(api, store, target, error).await,
+        }
+    }
+
+    /// What a refused write means: the object is gone, or another one, or newer; or something is wrong.
+    async fn look_again<T>(
+        &self,
+        api: &Api<T>,
+        store: &Shared<T>,
+        target: &Target,
+        error: kube::Error,
+    ) -> Result<(), Failure>
+    where
+        T: Stored + Resource + Clone + Debug + DeserializeOwned,
+    {
+        match error {
+            kube::Error::Api(status) if status.code == 404 => {
+                lock(store).lost(&target.namespace, &target.name, &target.uid);
+                Ok(())
+            }
+            kube::Error::Api(status) if status.code == 409 => {
+                match api.get_opt(&target.name).await {
+                    Ok(Some(object)) if object.meta().uid.as_deref() == Some(&target.uid) => {
+                        lock(store).written(object);
+                    }
+                    Ok(_) => lock(store).lost(&target.namespace, &target.name, &target.uid),
+                    Err(error) => return Err(Failure::Refused(chain(&error))),
+                }
+                self.stores.wake();
+                Err(Failure::Outrun)
+            }
+            error => Err(Failure::Refused(chain(&error))),
+        }
+    }
+}
+
+fn gone_is_fine(error: &kube::Error) -> Result<(), Failure> {
+    match error {
+        // A conflict means that another pod has the name now.
+        kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
+        error => Err(Failure::Refused(chain(error))),
+    }
+}
+
+/// What an action is known by, so that it is neither started twice nor repeated too soon after it failed.
+fn key(action: &Action) -> String {
+    match action {
+        // The options may be others a moment later; the launch is the same.
+        Action::Launch { claim, .. } => launch_key(name(&claim.metadata)),
+        action => action.to_string(),
+    }
+}
+
+fn launch_key(claim: &str) -> String {
+    format!("NodeClaim {claim}: launch")
+}
+
+fn uid_only(target: &Target) -> DeleteParams {
+    DeleteParams {
+        preconditions: Some(Preconditions {
+            uid: Some(target.uid.clone()),
+            resource_version: None,
+        }),
+        ..DeleteParams::default()
+    }
+}
+
+/// The object and the version of it that a write is meant for.
+fn version(target: &Target) -> Value {
+    let mut metadata = json!({"uid": target.uid});
+    if !target.resource_version.is_empty() {
+        merge(
+            &mut metadata,
+            &json!({"resourceVersion": target.resource_version}),
+        );
+    }
+    metadata
+}
+
+fn metadata_patch(
+    target: &Target,
+    labels: &BTreeMap<String, String>,
+    annotations: &BTreeMap<String, String>,
+    finalizers: Option<&Vec<String>>,
+    mut rest: Value,
+) -> Value {
+    let mut metadata = version(target);
+    if !labels.is_empty() {
+        merge(&mut metadata, &json!({"labels": labels}));
+    }
+    if !annotations.is_empty() {
+        merge(&mut metadata, &json!({"annotations": annotations}));
+    }
+    if let Some(finalizers) = finalizers {
+        merge(&mut metadata, &json!({"finalizers": finalizers}));
+    }
+    merge(&mut rest, &json!({"metadata": metadata}));
+    rest
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    if let (Some(into), Some(more)) = (into.as_object_mut(), more.as_object()) {
+        into.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
+    }
+}

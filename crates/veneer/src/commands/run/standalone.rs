@@ -1,0 +1,90 @@
+//! What `veneer run` does more in standalone mode: it provisions.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Args;
+use kube::Client;
+use tracing::warn;
+use veneer_controllers::provider::kwok;
+use veneer_controllers::standalone::{self, Settings as Provisioning};
+use veneer_controllers::{Mode, Provider, Settings};
+use veneer_engine::plan::parse_duration;
+
+use super::RunArgs;
+
+/// Options of provisioning.
+#[derive(Debug, Args)]
+pub(super) struct StandaloneArgs {
+    /// Standalone: how long to wait for more pending pods after the last one
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = duration, env = "VENEER_BATCH_IDLE_DURATION")]
+    batch_idle_duration: Duration,
+
+    /// Standalone: how long to wait for more pending pods after the first one
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration, env = "VENEER_BATCH_MAX_DURATION")]
+    batch_max_duration: Duration,
+
+    /// Standalone with kwok: how long the launch of an instance takes
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    kwok_launch_delay: Duration,
+
+    /// Standalone with kwok: how long the end of an instance takes
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    kwok_terminate_delay: Duration,
+
+    /// Standalone with kwok: an offering that cannot be had, as TYPE, TYPE:CAPACITY-TYPE or TYPE:CAPACITY-TYPE:ZONE, with
+    /// * for any; may be given several times
+    #[arg(long, value_name = "OFFERING")]
+    kwok_unavailable: Vec<String>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let duration = parse_duration(text).and_then(|duration| Duration::try_from(duration).ok());
+    duration.ok_or_else(|| {
+        format!("{text:?} is no duration; expected numbers with units such as 500ms, 10s or 1m30s")
+    })
+}
+
+/// How to provision; none in companion mode, for a single pass and for a dry run.
+pub(super) fn settings(args: &RunArgs, settings: &Settings) -> Option<Provisioning> {
+    if settings.mode != Mode::Standalone || args.once || args.dry_run {
+        return None;
+    }
+    if settings.provider != Provider::Kwok {
+        warn!(
+            "standalone mode launches nodes with --provider kwok only so far; conditions of NodeOverlays are written"
+        );
+        return None;
+    }
+    let args = &args.standalone;
+    let mut provisioning = Provisioning::new(std::sync::Arc::clone(&settings.catalogue));
+    provisioning.node_overlay_gate = settings.node_overlay_gate;
+    provisioning.meters = settings.metrics.provisioning.clone();
+    let signed = |duration: Duration| duration.try_into().unwrap_or_default();
+    provisioning.window.idle = signed(args.batch_idle_duration);
+    provisioning.window.max = signed(args.batch_max_duration);
+    provisioning.kwok = kwok::Settings {
+        launch_delay: args.kwok_launch_delay,
+        terminate_delay: args.kwok_terminate_delay,
+        unavailable: args.kwok_unavailable.clone(),
+    };
+    Some(provisioning)
+}
+
+/// Runs the overlay controller and, beside it, provisioning.
+pub(super) async fn run(
+    client: Client,
+    settings: Settings,
+    provisioning: Option<Provisioning>,
+    shutdown: impl Future<Output = ()>,
+) -> Result<()> {
+    let Some(provisioning) = provisioning else {
+        veneer_controllers::run(client, settings, shutdown).await?;
+        return Ok(());
+    };
+    standalone::check(&client).await?;
+    let provisioner = tokio::spawn(standalone::run(client.clone(), provisioning));
+    let result = veneer_controllers::run(client, settings, shutdown).await;
+    provisioner.abort();
+    Ok(result?)
+}
