@@ -8,6 +8,7 @@ pub mod bitset;
 pub mod catalogue;
 pub mod instance_type;
 pub mod labels;
+pub mod launch;
 pub mod overlay;
 pub mod packing;
 pub mod quantity;
