@@ -407,19 +407,8 @@ fn compare(details: &mut Vec<String>, theirs: &Request, ours: &Request) {
 /// Our request in the oracle's words.
 fn view(fleet: &Fleet) -> Request {
     let request = &fleet.request;
-    let strategy = request.strategy.map(|strategy| match strategy {
-        AllocationStrategy::LowestPrice => "lowest-price",
-        AllocationStrategy::Prioritized => "prioritized",
-        AllocationStrategy::PriceCapacityOptimized => "price-capacity-optimized",
-        AllocationStrategy::CapacityOptimizedPrioritized => "capacity-optimized-prioritized",
-    });
-    let strategy = strategy.unwrap_or_default().to_owned();
-    let (target, is_spot) = match request.target {
-        TargetCapacity::OnDemand => ("on-demand", false),
-        TargetCapacity::Spot => ("spot", true),
-        TargetCapacity::CapacityBlock => ("capacity-block", false),
-        TargetCapacity::ReservedCapacity => ("reserved-capacity", false),
-    };
+    let strategy = request.strategy.map_or("", AllocationStrategy::as_str).to_owned();
+    let is_spot = request.target == TargetCapacity::Spot;
     let (spot_strategy, on_demand_strategy) = if is_spot {
         (strategy, String::new())
     } else {
@@ -454,7 +443,7 @@ fn view(fleet: &Fleet) -> Request {
     Request {
         context: request.context.clone().unwrap_or_default(),
         configs,
-        target: target.to_owned(),
+        target: request.target.as_str().to_owned(),
         spot_strategy,
         on_demand_strategy,
         r#type: "instant".to_owned(),

@@ -36,15 +36,16 @@ pub fn claim_of<'a>(
         let (Some(it), Some(start)) = (catalogue.types.get(entry), starts.get(entry)) else {
             continue;
         };
-        let offerings = it.offerings.iter().zip(prices.iter().skip(*start)).enumerate();
+        let offerings = it.offerings.iter().enumerate();
         candidates.push(Candidate {
             instance_type: it,
             capacity: evaluation.capacity(pool, entry, it),
             allocatable: evaluation.allocatable(pool, entry, it),
             offerings: offerings
-                .map(|(at, (offering, price))| Priced {
+                .map(|(at, offering)| Priced {
                     offering,
-                    price: *price,
+                    // A pool that nobody evaluated has list prices.
+                    price: prices.get(start + at).copied().unwrap_or(offering.price),
                     overlaid: evaluation.winner(pool, entry, at).is_some(),
                 })
                 .collect(),

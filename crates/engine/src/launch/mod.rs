@@ -123,16 +123,16 @@ pub enum Filter {
 }
 
 impl Filter {
-    /// What the filter keeps, in words.
+    /// Why it takes types or offerings away, in words.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
-            Self::CompatibleAvailable => "types that suit the claim, fit its pods and are available",
-            Self::CapacityReservationType => "types with reservations of one kind",
-            Self::CapacityBlock => "the cheapest capacity block",
-            Self::ReservedOffering => "types with reserved capacity",
-            Self::ExoticInstanceType => "types without GPU, accelerator or bare metal",
-            Self::SpotOffering => "spot offerings that are not dearer than the cheapest on-demand one",
+            Self::CompatibleAvailable => "does not suit the claim, is too small or cannot be had",
+            Self::CapacityReservationType => "another kind of reservation is cheaper",
+            Self::CapacityBlock => "another capacity block is cheaper",
+            Self::ReservedOffering => "has no reserved capacity, and others have",
+            Self::ExoticInstanceType => "GPU, accelerator and bare-metal types come last",
+            Self::SpotOffering => "spot is dearer than the cheapest on-demand offering",
         }
     }
 }
@@ -167,7 +167,7 @@ pub struct Fleet {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
     /// A filter leaves no type.
-    #[error("no instance type is left: {} are kept, and there are none", .0.describe())]
+    #[error("no instance type is left: every one {}", .0.describe())]
     Unavailable(Filter),
     /// The cheapest 60 types have too few distinct values of a label.
     #[error(

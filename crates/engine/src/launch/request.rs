@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::{Candidate, Claim, LaunchError, Launcher, NodeClass, Subnet};
 use crate::labels::{RESERVED, SPOT};
 use crate::quantity::Quantity;
@@ -13,8 +11,7 @@ use crate::resources::PODS;
 const EFA: &str = "vpc.amazonaws.com/efa";
 
 /// How EC2 is to choose among overrides.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocationStrategy {
     /// On-demand: the lowest list price.
     LowestPrice,
@@ -26,9 +23,35 @@ pub enum AllocationStrategy {
     CapacityOptimizedPrioritized,
 }
 
+impl AllocationStrategy {
+    /// Every strategy that the provider uses.
+    pub const ALL: [Self; 4] = [
+        Self::LowestPrice,
+        Self::Prioritized,
+        Self::PriceCapacityOptimized,
+        Self::CapacityOptimizedPrioritized,
+    ];
+
+    /// The strategy as EC2 spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::LowestPrice => "lowest-price",
+            Self::Prioritized => "prioritized",
+            Self::PriceCapacityOptimized => "price-capacity-optimized",
+            Self::CapacityOptimizedPrioritized => "capacity-optimized-prioritized",
+        }
+    }
+
+    /// Whether EC2 looks at `Priority`, so that overlays have a say.
+    #[must_use]
+    pub fn looks_at_priority(self) -> bool {
+        matches!(self, Self::Prioritized | Self::CapacityOptimizedPrioritized)
+    }
+}
+
 /// What EC2 is to launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetCapacity {
     /// An on-demand instance, also into an open-ended reservation.
     OnDemand,
@@ -38,6 +61,19 @@ pub enum TargetCapacity {
     CapacityBlock,
     /// An instance of a reservation that AWS may take back.
     ReservedCapacity,
+}
+
+impl TargetCapacity {
+    /// The target as EC2 spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::OnDemand => "on-demand",
+            Self::Spot => "spot",
+            Self::CapacityBlock => "capacity-block",
+            Self::ReservedCapacity => "reserved-capacity",
+        }
+    }
 }
 
 /// What EC2 is asked.
