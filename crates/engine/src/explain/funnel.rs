@@ -1,6 +1,7 @@
 //! The funnel: how many types each of the six stages leaves for one claim, and which of them an overlay can sway.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 use veneer_api::NodePool;
@@ -9,7 +10,7 @@ use super::plan::{Plan, Planner};
 use super::pool_types::{PoolTypes, by_architecture};
 use crate::instance_type::{Catalogue, InstanceType};
 use crate::labels::LabelSet;
-use crate::launch::choice;
+use crate::launch::{Launcher, choice};
 use crate::packing::NewNodeClaim;
 use crate::quantity::Quantity;
 use crate::requirements::{Operator, Requirements};
@@ -95,10 +96,12 @@ pub(super) fn funnel(planner: &Planner<'_>, plan: &Plan, pool: &NodePool, at: us
         },
     ];
     let fleet = plan.fleets.get(at).map(AsRef::as_ref);
-    let without_image = match fleet {
-        Some(Ok(fleet)) => fleet.without_image.as_slice(),
-        _ => &[],
-    };
+    let mut launcher = Launcher::new(plan.results.vocabulary.clone(), &catalogue.rules);
+    let class = planner.node_class(Some(pool), &mut launcher);
+    let without_image: Vec<Arc<str>> = kept()
+        .filter(|it| launcher.image(it, &class).is_none())
+        .map(|it| Arc::clone(&it.name))
+        .collect();
     let bootable = || kept().filter(|it| !without_image.contains(&it.name));
     let after_images = bootable().count();
     let images = match fleet {
@@ -131,7 +134,7 @@ pub(super) fn funnel(planner: &Planner<'_>, plan: &Plan, pool: &NodePool, at: us
         removed_by: Vec::new(),
         by_architecture: left(&mut bootable()),
     });
-    let last = fleet_stage(catalogue, plan, at, after_images);
+    let last = fleet_stage(catalogue, plan, at, after_images, &without_image);
     stages.push(last);
     stages
 }
@@ -293,7 +296,13 @@ fn price_adjustment(planner: &Planner<'_>, claim: &NewNodeClaim) -> String {
     }
 }
 
-fn fleet_stage(catalogue: &Catalogue, plan: &Plan, at: usize, before: usize) -> FunnelStage {
+fn fleet_stage(
+    catalogue: &Catalogue,
+    plan: &Plan,
+    at: usize,
+    before: usize,
+    without_image: &[Arc<str>],
+) -> FunnelStage {
     let mut stage = FunnelStage {
         stage: "fleet",
         what: String::new(),
@@ -319,15 +328,25 @@ fn fleet_stage(catalogue: &Catalogue, plan: &Plan, at: usize, before: usize) -> 
     let sent = catalogue.types.iter().filter(|it| names.contains(&*it.name));
     stage.by_architecture = by_architecture(sent, catalogue);
     stage.after = names.len();
+    // What has no image was counted before.
+    let lost = |names: &[Arc<str>]| names.iter().filter(|name| !without_image.contains(name)).count();
     for rejection in &fleet.rejected {
         let by = rejection.filter.describe();
         stage
             .removed_by
-            .extend(removal(by, rejection.instance_types.len()));
+            .extend(removal(by, lost(&rejection.instance_types)));
     }
+    let cut = lost(&fleet.truncated);
+    stage.removed_by.extend(removal("not among the 60 cheapest", cut));
+    let told: usize = stage
+        .removed_by
+        .iter()
+        .map(|removal| removal.instance_types)
+        .sum();
+    let rest = before.saturating_sub(stage.after + told);
     stage
         .removed_by
-        .extend(removal("not among the 60 cheapest", fleet.truncated.len()));
+        .extend(removal("no subnet in the zones that offer them", rest));
     if let Some(choice) = choice(&fleet.request) {
         let strategy = fleet
             .request

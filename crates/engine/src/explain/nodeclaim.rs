@@ -46,7 +46,13 @@ pub struct Explanation {
     pub expected: Option<Expected>,
     /// What was launched.
     pub launched: Option<String>,
+    /// Whether a price overlay was in play when the claim was made, as its annotation says; none for a recorded
+    /// request, whose strategy says it.
+    pub price_overlay_applied: Option<bool>,
 }
+
+/// What Karpenter marks a claim with when a price overlay is in play.
+const OVERLAY_ANNOTATION: &str = "karpenter.sh/price-overlay-applied";
 
 /// What a request has of one architecture.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -157,6 +163,9 @@ pub fn claim(planner: &Planner<'_>, manifest: &NodeClaim, pool: Option<&NodePool
     explanation.node_claim.clone_from(&manifest.metadata.name);
     explanation.node_pool = Some(found.node_pool).filter(|name| !name.is_empty());
     explanation.launched = label(labels::INSTANCE_TYPE);
+    let annotations = manifest.metadata.annotations.as_ref();
+    explanation.price_overlay_applied =
+        Some(annotations.is_some_and(|annotations| annotations.contains_key(OVERLAY_ANNOTATION)));
     explanation
 }
 

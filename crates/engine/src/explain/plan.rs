@@ -28,9 +28,12 @@ pub struct Planner<'a> {
 /// One simulation.
 pub(super) struct Plan {
     pub(super) results: Results,
-    /// For each new claim its request, shared among claims that are alike.
-    pub(super) fleets: Vec<Arc<Result<Fleet, LaunchError>>>,
+    /// For each new claim its request.
+    pub(super) fleets: Vec<Launched>,
 }
+
+/// A request, or why there is none; claims that are alike share it.
+pub(super) type Launched = Arc<Result<Fleet, LaunchError>>;
 
 impl Planner<'_> {
     /// The position of a NodePool in the evaluation.
@@ -66,8 +69,7 @@ impl Planner<'_> {
         let mut launcher = Launcher::new(results.vocabulary.clone(), &self.catalogue.rules);
         launcher.min_values = self.options.min_values;
         let starts = offering_starts(self.catalogue);
-        let mut known: HashMap<(usize, Arc<[usize]>, Requirements), Arc<Result<Fleet, LaunchError>>> =
-            HashMap::new();
+        let mut known: HashMap<(usize, Arc<[usize]>, Requirements), Launched> = HashMap::new();
         let mut classes: HashMap<usize, NodeClass> = HashMap::new();
         let mut fleets = Vec::with_capacity(results.new_node_claims.len());
         for found in &results.new_node_claims {

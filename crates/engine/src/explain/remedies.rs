@@ -161,7 +161,8 @@ fn trade_off(now: &Outcome, then: &Outcome) -> String {
     let (mut worse, mut better) = (Vec::new(), Vec::new());
     if then.unschedulable > now.unschedulable {
         let more = then.unschedulable - now.unschedulable;
-        worse.push(format!("{} go nowhere", counted(more, "more pod")));
+        let verb = if more == 1 { "goes" } else { "go" };
+        worse.push(format!("{} {verb} nowhere", counted(more, "more pod")));
     }
     if then.nodes > now.nodes {
         worse.push(format!(

@@ -239,7 +239,7 @@ fn exotic<'a>(launcher: &Launcher, claim: &Claim<'a>, candidates: Vec<Candidate<
             let quantity = candidate.capacity.get(resource);
             quantity.is_some_and(|quantity| !Quantity::is_zero(quantity))
         };
-        !is_metal && !EXOTIC.iter().any(|resource| has(resource))
+        !is_metal && !EXOTIC.iter().any(has)
     };
     let generic: Vec<Candidate<'a>> = candidates.iter().filter(is_generic).cloned().collect();
     if generic.is_empty() { candidates } else { generic }

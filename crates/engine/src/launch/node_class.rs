@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use veneer_api::EC2NodeClass;
 
 use super::{Ami, Launcher, NodeClass, Subnet};
-use crate::instance_type::Catalogue;
-use crate::labels;
+use crate::instance_type::{Catalogue, InstanceType};
+use crate::labels::{self, LabelSet};
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::vocabulary::Symbol;
 
@@ -41,6 +41,18 @@ impl Launcher {
             amis,
             context: class.spec.as_ref().and_then(|spec| spec.context.clone()),
         }
+    }
+
+    /// The image that a type would boot, with its position.
+    #[must_use]
+    pub fn image<'c>(&self, it: &InstanceType, class: &'c NodeClass) -> Option<(usize, &'c Ami)> {
+        let none = LabelSet::none();
+        class.amis.iter().enumerate().find(|(_, ami)| {
+            let suits = it
+                .requirements
+                .compatible(&ami.requirements, &none, &self.vocabulary);
+            suits.is_ok()
+        })
     }
 
     /// A node class with a subnet in every zone and an image for every architecture, for when the real one is not

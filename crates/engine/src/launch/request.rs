@@ -160,13 +160,7 @@ pub(super) fn build(
     let mut groups: Vec<Group<'_, '_>> = Vec::new();
     let mut without_image = Vec::new();
     for candidate in candidates {
-        let Some((rank, ami)) = class.amis.iter().enumerate().find(|(_, ami)| {
-            let labels = &candidate.instance_type.requirements;
-            let none = crate::labels::LabelSet::none();
-            labels
-                .compatible(&ami.requirements, &none, &launcher.vocabulary)
-                .is_ok()
-        }) else {
+        let Some((rank, ami)) = launcher.image(candidate.instance_type, class) else {
             without_image.push(Arc::clone(&candidate.instance_type.name));
             continue;
         };
