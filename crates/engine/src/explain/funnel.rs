@@ -325,9 +325,14 @@ fn fleet_stage(
         .overrides()
         .map(|(_, each)| &*each.instance_type)
         .collect();
-    let sent = catalogue.types.iter().filter(|it| names.contains(&*it.name));
-    stage.by_architecture = by_architecture(sent, catalogue);
-    stage.after = names.len();
+    let claim = plan.results.new_node_claims.get(at);
+    let listed = claim.into_iter().flat_map(|claim| claim.instance_types.iter());
+    let sent: Vec<&InstanceType> = listed
+        .filter_map(|entry| catalogue.types.get(*entry))
+        .filter(|it| names.contains(&*it.name))
+        .collect();
+    stage.after = sent.len();
+    stage.by_architecture = by_architecture(sent.into_iter(), catalogue);
     // What has no image was counted before.
     let lost = |names: &[Arc<str>]| names.iter().filter(|name| !without_image.contains(name)).count();
     for rejection in &fleet.rejected {
@@ -344,9 +349,8 @@ fn fleet_stage(
         .map(|removal| removal.instance_types)
         .sum();
     let rest = before.saturating_sub(stage.after + told);
-    stage
-        .removed_by
-        .extend(removal("no subnet in the zones that offer them", rest));
+    let by = format!("no {} offering left in a zone with a subnet", fleet.capacity_type);
+    stage.removed_by.extend(removal(&by, rest));
     if let Some(choice) = choice(&fleet.request) {
         let strategy = fleet
             .request
