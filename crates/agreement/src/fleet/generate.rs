@@ -204,7 +204,8 @@ fn requirements(reserved: bool, wide: bool, rng: &mut Rng) -> Vec<CaseRequiremen
     let narrows = |percent: usize, rng: &mut Rng| rng.chance(if wide { percent / 4 } else { percent });
     if narrows(30, rng) {
         let zones = &ZONES[..1 + rng.below(3)];
-        all.push(requirement(labels::ZONE, rng.pick(&["In", "In", "NotIn"]), zones));
+        let operator = if rng.chance(67) { "In" } else { "NotIn" };
+        all.push(requirement(labels::ZONE, operator, zones));
     }
     if narrows(25, rng) {
         let arch: &[&str] = if rng.chance(50) {

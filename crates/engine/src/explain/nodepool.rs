@@ -1,5 +1,7 @@
 //! A NodePool explained: its gaps, the funnel of one of its claims, and what would close the gap.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use serde::Serialize;
 use veneer_api::NodePool;
 
@@ -52,7 +54,11 @@ pub struct FunnelClaim {
 pub fn explain(planner: &Planner<'_>, objects: &Objects, pool: usize) -> Option<Explanation> {
     let manifest = objects.node_pools.get(pool)?;
     let name = manifest.metadata.name.clone().unwrap_or_default();
-    let anew = (!objects.pods.iter().any(is_pending)).then(|| repacked(objects, &name));
+    let anew = objects
+        .pods
+        .iter()
+        .all(|pod| pod.node_name.is_some())
+        .then(|| repacked(objects, &name));
     let objects = anew.as_ref().unwrap_or(objects);
     let plan = planner.plan(objects);
     let gaps = gaps(
@@ -135,44 +141,35 @@ fn summary(plan: &Plan, at: usize) -> Option<FunnelClaim> {
     })
 }
 
-fn is_pending(pod: &k8s_openapi::api::core::v1::Pod) -> bool {
-    pod.spec.as_ref().is_none_or(|spec| spec.node_name.is_none())
-}
-
 /// The objects with the pool's nodes gone and their pods pending; pods of DaemonSets come with nodes.
 fn repacked(objects: &Objects, pool: &str) -> Objects {
     let mut objects = objects.clone();
-    let label = |labels: &Option<std::collections::BTreeMap<String, String>>| {
-        labels
-            .as_ref()
-            .and_then(|labels| labels.get(labels::NODE_POOL))
-            .is_some_and(|value| value == pool)
+    let of_pool = |labels: &Option<BTreeMap<String, String>>| {
+        let named = labels.as_ref().and_then(|labels| labels.get(labels::NODE_POOL));
+        named.is_some_and(|named| named == pool)
     };
-    let gone: std::collections::BTreeSet<String> = objects
+    let gone: BTreeSet<String> = objects
         .nodes
         .iter()
-        .filter(|node| label(&node.metadata.labels))
+        .filter(|node| of_pool(&node.metadata.labels))
         .filter_map(|node| node.metadata.name.clone())
         .collect();
-    objects.nodes.retain(|node| !label(&node.metadata.labels));
-    objects.node_claims.retain(|claim| !label(&claim.metadata.labels));
-    let on_gone = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-        node.is_some_and(|node| gone.contains(node))
-    };
-    let of_daemon_set = |pod: &k8s_openapi::api::core::v1::Pod| {
-        let owners = pod.metadata.owner_references.as_deref().unwrap_or_default();
-        owners.iter().any(|owner| owner.kind == "DaemonSet")
-    };
-    objects.pods.retain(|pod| !(on_gone(pod) && of_daemon_set(pod)));
-    for pod in objects.pods.iter_mut().filter(|pod| on_gone(pod)) {
-        let ended = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if matches!(ended, Some("Succeeded" | "Failed")) {
-            continue;
-        }
-        pod.status = None;
-        if let Some(spec) = &mut pod.spec {
-            spec.node_name = None;
+    objects.nodes.retain(|node| !of_pool(&node.metadata.labels));
+    objects
+        .node_claims
+        .retain(|claim| !of_pool(&claim.metadata.labels));
+    for pod in objects.pods.iter_mut() {
+        let is_on_gone = pod.node_name.as_deref().is_some_and(|node| gone.contains(node));
+        let owners = pod
+            .metadata
+            .owner_references
+            .as_deref()
+            .map_or(&[][..], Vec::as_slice);
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        let stays = owners.iter().any(|owner| owner.kind == "DaemonSet")
+            || matches!(phase, Some("Succeeded" | "Failed"));
+        if is_on_gone && !stays {
+            (pod.node_name, pod.status) = (None, None);
         }
     }
     objects
