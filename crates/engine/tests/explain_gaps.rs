@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use veneer_engine::catalogue::kwok;
@@ -45,7 +46,10 @@ fn explain(amd64: &[u32], arm64: &[u32], cap: u32, pod: Option<u32>) -> Explanat
         .into_iter()
         .collect();
     let objects = Objects {
-        pods: serde_json::from_value(Value::Array(pods)).unwrap(),
+        pods: serde_json::from_value::<Vec<Pod>>(Value::Array(pods))
+            .unwrap()
+            .into_iter()
+            .collect(),
         node_pools: serde_json::from_value(json!([pool])).unwrap(),
         ..Objects::default()
     };

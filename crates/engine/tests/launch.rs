@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
@@ -40,7 +41,10 @@ fn objects(requirements: Vec<Value>, overlays: Vec<Value>) -> Objects {
     };
     let read = |values: Vec<Value>| serde_json::from_value(Value::Array(values)).unwrap();
     Objects {
-        pods: serde_json::from_value(Value::Array((0..10).map(pod).collect())).unwrap(),
+        pods: serde_json::from_value::<Vec<Pod>>(Value::Array((0..10).map(pod).collect()))
+            .unwrap()
+            .into_iter()
+            .collect(),
         node_pools: serde_json::from_value(json!([pool])).unwrap(),
         overlays: read(overlays),
         ..Objects::default()
