@@ -14,8 +14,9 @@ use veneer_engine::labels;
 
 use super::Format;
 use super::scene::{Scene, hint};
+use crate::commands::simulate::table::{counted, paragraph};
 use crate::input::{CatalogueArgs, ManifestArgs};
-use crate::output::{self, Align, Columns, Timing, counted, paragraph};
+use crate::output::{self, Align, Columns, Timing};
 use crate::preview::TieBreak;
 
 /// Shows for which sizes of nodes an architecture, capacity type or family drops out of a NodePool

@@ -2,7 +2,7 @@
 
 mod progress;
 mod report;
-mod table;
+pub(crate) mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
