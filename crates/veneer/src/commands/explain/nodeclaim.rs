@@ -15,9 +15,8 @@ use veneer_engine::labels;
 
 use super::Format;
 use super::scene::{Scene, hint};
-use crate::commands::simulate::table::{counted, paragraph};
 use crate::input::{CatalogueArgs, ManifestArgs};
-use crate::output::{self, Align, Columns, Timing};
+use crate::output::{self, Align, Columns, Timing, counted, paragraph};
 use crate::preview::TieBreak;
 
 /// Shows what EC2 could choose from for a node, and whether an overlay could have changed the outcome

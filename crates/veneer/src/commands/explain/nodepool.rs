@@ -14,9 +14,8 @@ use veneer_engine::labels;
 
 use super::Format;
 use super::scene::{Scene, hint};
-use crate::commands::simulate::table::{counted, paragraph};
 use crate::input::{CatalogueArgs, ManifestArgs};
-use crate::output::{self, Align, Columns, Timing};
+use crate::output::{self, Align, Columns, Timing, counted, paragraph};
 use crate::preview::TieBreak;
 
 /// Shows for which sizes of nodes an architecture, capacity type or family drops out of a NodePool

@@ -2,7 +2,7 @@
 
 mod progress;
 mod report;
-pub(crate) mod table;
+mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
