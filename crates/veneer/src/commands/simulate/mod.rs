@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
 }
 
 /// The objects in the scheduler's shape; the NodePools in the order in which overlays were evaluated for them.
-fn schedulable(
+pub(crate) fn schedulable(
     objects: Objects,
     cluster: Cluster,
     made: Vec<k8s_openapi::api::core::v1::Pod>,

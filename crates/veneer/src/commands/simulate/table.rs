@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use veneer_engine::resources::{CPU, MEMORY, ResourceList};
 
 use super::report::{Change, ClaimReport, NodeReport, Report, UnschedulableReport, Why};
-use crate::output::{Align, Columns, width};
+use crate::output::{Align, Columns, counted, paragraph, width};
 
 /// Below this width, what a node is launched as stands in one column.
 const ROOMY: usize = 110;
@@ -49,28 +49,6 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io
         write_unschedulable(out, &report.unschedulable, wide)?;
     }
     Ok(())
-}
-
-/// A line of text that wraps as tables do.
-fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
-    let limit = width().unwrap_or(usize::MAX);
-    let mut length = 0;
-    for word in text.split(' ') {
-        let more = word.chars().count() + 1;
-        if length > 0 && length + more > limit {
-            writeln!(out)?;
-            length = 0;
-        }
-        let gap = if length == 0 { "" } else { " " };
-        write!(out, "{gap}{word}")?;
-        length += more;
-    }
-    writeln!(out)
-}
-
-fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 fn summary(report: &Report<'_>) -> String {
