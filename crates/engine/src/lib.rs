@@ -6,6 +6,7 @@
 
 pub mod bitset;
 pub mod catalogue;
+pub mod explain;
 pub mod instance_type;
 pub mod labels;
 pub mod overlay;

@@ -28,6 +28,7 @@ mod order;
 mod pod_requests;
 mod pods;
 mod pools;
+pub(crate) mod probe;
 mod reasons;
 mod results;
 mod selector;
@@ -103,6 +104,11 @@ impl Default for Options<'_> {
             should_stop: &|| false,
         }
     }
+}
+
+/// What a pod asks for as a whole; none if that cannot be read.
+pub(crate) fn requests(pod: &k8s_openapi::api::core::v1::Pod) -> Option<crate::resources::ResourceList> {
+    pod_requests::pod_requests(pod).ok()
 }
 
 /// Decides where every pod goes.
