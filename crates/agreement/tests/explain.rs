@@ -13,12 +13,15 @@ use veneer_engine::quantity::Quantity;
 
 const PODS: usize = 1_000;
 const CHANGES: usize = 60;
+/// Its clusters meet every stage.
+const DEFAULT_SEED: u64 = 6;
+
 /// `VENEER_SEED` draws other clusters.
 fn seed() -> u64 {
     std::env::var("VENEER_SEED")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(6)
+        .unwrap_or(DEFAULT_SEED)
 }
 
 fn options(scenario: &Scenario) -> Options<'static> {
@@ -37,8 +40,8 @@ fn options(scenario: &Scenario) -> Options<'static> {
 
 fn pending(objects: &Objects) -> Vec<usize> {
     let waits = |at: &usize| {
-        let spec = objects.pods[*at].spec.as_ref().unwrap();
-        spec.node_name.is_none() && spec.scheduling_gates.is_none()
+        let pod = &objects.pods[*at];
+        pod.node_name.is_none() && pod.spec.as_ref().unwrap().scheduling_gates.is_none()
     };
     (0..objects.pods.len()).filter(waits).collect()
 }
@@ -174,7 +177,7 @@ fn waterfalls_add_up_and_agree_with_the_solver_on_every_type() {
     let mut all: BTreeSet<Stage> = Stage::ALL.into_iter().collect();
     stages.insert(Stage::HostPorts);
     all.insert(Stage::HostPorts);
-    assert_eq!(stages, all, "some stage never removed a type");
+    assert!(seed != DEFAULT_SEED || stages == all, "some stage never removed a type: {stages:?}");
 }
 
 /// Every change of one field that could help, each as far as it goes.

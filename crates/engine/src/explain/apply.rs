@@ -1,16 +1,16 @@
 //! Carries changes out on objects, as their author would.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Toleration};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Toleration};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 use veneer_api::NodePool;
 use veneer_api::Operator;
 
 use crate::labels::normalise;
-use crate::packing::Objects;
 use crate::packing::probe::{Edit, Rule};
-use crate::packing::requests;
+use crate::packing::{Objects, PodRecord, requests};
 use crate::quantity::Quantity;
 
 /// Carries out `edit`, for the pod at `position`. Says whether it could.
@@ -28,11 +28,11 @@ pub fn apply(edit: &Edit, objects: &mut Objects, position: usize) -> bool {
     }
 }
 
-fn change_pod(edit: &Edit, pod: &mut Pod) -> bool {
+fn change_pod(edit: &Edit, pod: &mut PodRecord) -> bool {
     if let Edit::LowerRequest { resource, to, .. } = edit {
         return lower_request(pod, resource, to);
     }
-    let Some(spec) = &mut pod.spec else {
+    let Some(spec) = pod.spec.as_mut().map(Arc::make_mut) else {
         return false;
     };
     match edit {
@@ -121,8 +121,8 @@ fn container_requests(container: &mut Container) -> Option<&mut Requests> {
 
 /// Lowers what the pod as a whole asks for to at most `to`: from its containers in their order, and from each init
 /// container what is above it.
-fn lower_request(pod: &mut Pod, resource: &str, to: &Quantity) -> bool {
-    let asked = |pod: &Pod| requests(pod).and_then(|list| list.get(resource).and_then(Quantity::nanos));
+fn lower_request(pod: &mut PodRecord, resource: &str, to: &Quantity) -> bool {
+    let asked = |pod: &PodRecord| requests(pod).and_then(|list| list.get(resource).and_then(Quantity::nanos));
     let (Some(now), Some(most)) = (asked(pod), to.nanos()) else {
         return false;
     };
@@ -134,7 +134,7 @@ fn lower_request(pod: &mut Pod, resource: &str, to: &Quantity) -> bool {
             .ok()
             .and_then(|quantity| quantity.nanos())
     };
-    if let Some(spec) = &mut pod.spec {
+    if let Some(spec) = pod.spec.as_mut().map(Arc::make_mut) {
         let of_pod = spec
             .resources
             .as_mut()

@@ -1,13 +1,13 @@
 //! Where a pod goes, or why it does not.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 
 use super::smallest_change::{self, Change};
 use super::waterfall::{Names, Waterfall};
 use crate::packing::probe::{self, Edit, Stage};
-use crate::packing::{NewNodeClaim, Objects, Options, Problem, Reason, Results};
+use crate::packing::{NewNodeClaim, Objects, Options, PodRecord, Problem, Reason, Results};
 
 /// Where a pod goes.
 #[derive(Clone, Debug)]
@@ -64,8 +64,7 @@ pub fn pod(problem: &Problem<'_>, options: &Options<'_>, position: usize) -> Pod
 pub fn placement_of(problem: &Problem<'_>, options: &Options<'_>, position: usize) -> PodExplanation {
     let explanation = explain(problem, options, position);
     let given = problem.objects().pods.get(position);
-    let node = given.and_then(|pod| pod.spec.as_ref()?.node_name.clone());
-    let Some(node) = node.filter(|name| !name.is_empty()) else {
+    let Some(node) = given.and_then(|pod| pod.node_name.clone()) else {
         return explanation;
     };
     // A pod whose node goes away is in play, node or not.
@@ -81,17 +80,17 @@ pub fn placement_of(problem: &Problem<'_>, options: &Options<'_>, position: usiz
         release(pod);
     }
     let mut explanation = explain(&problem.with_objects(&objects), options, position);
-    explanation.placement = Some(Placement::Running { node });
+    explanation.placement = Some(Placement::Running {
+        node: node.to_string(),
+    });
     explanation
 }
 
 /// Makes a running pod pending.
-fn release(pod: &mut Pod) {
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-    }
+fn release(pod: &mut PodRecord) {
+    pod.node_name = None;
     if let Some(status) = &mut pod.status {
-        status.phase = None;
+        Arc::make_mut(status).phase = None;
     }
 }
 
@@ -145,7 +144,7 @@ fn placement(results: &Results, position: usize) -> Option<Placement> {
 }
 
 /// Why the scheduler does not look at a pod at all.
-fn out_of_play(pod: Option<&Pod>) -> String {
+fn out_of_play(pod: Option<&PodRecord>) -> String {
     let spec = pod.and_then(|pod| pod.spec.as_ref());
     let gates = spec.and_then(|spec| spec.scheduling_gates.as_ref());
     if let Some(gate) = gates.and_then(|gates| gates.first()) {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use veneer_api::NodePool;
 
 use crate::labels::normalise;
 use crate::packing::probe::{Edit, Rule};
-use crate::packing::{Objects, requests};
+use crate::packing::{Objects, PodRecord, requests};
 use crate::quantity::Quantity;
 use crate::taints::untolerated;
 
@@ -87,7 +87,7 @@ fn of_pool(pool: &NodePool, edits: &mut Vec<Edit>) {
 }
 
 /// The taints of NodePools and nodes that a pod does not tolerate.
-fn taints(objects: &Objects, pod: &Pod) -> Vec<Taint> {
+fn taints(objects: &Objects, pod: &PodRecord) -> Vec<Taint> {
     let of_pools = objects
         .node_pools
         .iter()
@@ -110,7 +110,7 @@ fn taints(objects: &Objects, pod: &Pod) -> Vec<Taint> {
 }
 
 /// The labels that a pod demands something of.
-fn label_keys(pod: &Pod) -> BTreeSet<String> {
+fn label_keys(pod: &PodRecord) -> BTreeSet<String> {
     let Some(spec) = &pod.spec else {
         return BTreeSet::new();
     };
@@ -135,7 +135,7 @@ fn label_keys(pod: &Pod) -> BTreeSet<String> {
 }
 
 /// The changes that give up each of a pod's rules about other pods.
-fn rules(pod: &Pod) -> Vec<Edit> {
+fn rules(pod: &PodRecord) -> Vec<Edit> {
     let Some(spec) = &pod.spec else {
         return Vec::new();
     };

@@ -109,7 +109,7 @@ impl Default for Options<'_> {
 }
 
 /// What a pod asks for as a whole; none if that cannot be read.
-pub(crate) fn requests(pod: &k8s_openapi::api::core::v1::Pod) -> Option<crate::resources::ResourceList> {
+pub(crate) fn requests(pod: &PodRecord) -> Option<crate::resources::ResourceList> {
     pod_requests::pod_requests(pod).ok()
 }
 

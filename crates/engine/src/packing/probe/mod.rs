@@ -11,8 +11,6 @@ mod new_node;
 mod obstacles;
 mod on_nodes;
 
-use k8s_openapi::api::core::v1::Pod;
-
 pub(crate) use chain::Row;
 pub use chain::{Constraint, Stage};
 pub use edit::{Edit, Measure, Rule};
@@ -22,7 +20,7 @@ use super::ids::{ShapeId, SizeId};
 use super::model::Model;
 use super::pods::PodEntry;
 use super::solver::Solver;
-use super::{Objects, Options, Problem, Results, pools, results};
+use super::{Objects, Options, PodRecord, Problem, Results, pools, results};
 use crate::bitset::BitSet;
 
 /// One pod that is watched.
@@ -72,7 +70,7 @@ pub(crate) struct Probe {
 
 /// Names of things, for constraints.
 struct Who<'a> {
-    pod: &'a Pod,
+    pod: &'a PodRecord,
     objects: &'a Objects,
 }
 
