@@ -177,7 +177,10 @@ fn waterfalls_add_up_and_agree_with_the_solver_on_every_type() {
     let mut all: BTreeSet<Stage> = Stage::ALL.into_iter().collect();
     stages.insert(Stage::HostPorts);
     all.insert(Stage::HostPorts);
-    assert!(seed != DEFAULT_SEED || stages == all, "some stage never removed a type: {stages:?}");
+    assert!(
+        seed != DEFAULT_SEED || stages == all,
+        "some stage never removed a type: {stages:?}"
+    );
 }
 
 /// Every change of one field that could help, each as far as it goes.
@@ -259,9 +262,9 @@ fn vocabulary(objects: &Objects, catalogue: &Catalogue, position: usize) -> Vec<
         .collect();
     for resource in resources {
         edits.push(Edit::LowerRequest {
-            resource,
             from: Quantity::from(1),
-            to: Quantity::from(0),
+            to: Quantity::from_nanos(step(&resource)),
+            resource,
         });
     }
     for pool in &objects.node_pools {
@@ -312,18 +315,20 @@ fn vocabulary(objects: &Objects, catalogue: &Catalogue, position: usize) -> Vec<
     edits
 }
 
+/// The steps in which amounts change.
+fn step(resource: &str) -> i128 {
+    match resource {
+        "cpu" => 1_000_000,
+        "memory" | "ephemeral-storage" => 1_000_000_000 << 20,
+        _ => 1_000_000_000,
+    }
+}
+
 /// The same change with its amounts a step smaller, one of them at a time.
 fn a_little_less(edits: &[Edit]) -> Vec<Vec<Edit>> {
     let mut less = Vec::new();
     for at in 0..edits.len() {
         let mut smaller = edits.to_vec();
-        let step = |resource: &str| -> i128 {
-            match resource {
-                "cpu" => 1_000_000,
-                "memory" | "ephemeral-storage" => 1_000_000_000 << 20,
-                _ => 1_000_000_000,
-            }
-        };
         match &mut smaller[at] {
             Edit::LowerRequest { resource, to, from } => {
                 let more = to.nanos().unwrap() + step(resource);

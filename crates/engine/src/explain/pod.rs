@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-
 use super::smallest_change::{self, Change};
 use super::waterfall::{Names, Waterfall};
 use crate::packing::probe::{self, Edit, Stage};

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Taint;
 use veneer_api::NodePool;
 
 use crate::labels::normalise;
-use crate::packing::probe::{Edit, Rule};
+use crate::packing::probe::{Edit, Rule, step};
 use crate::packing::{Objects, PodRecord, requests};
 use crate::quantity::Quantity;
 use crate::taints::untolerated;
@@ -40,11 +40,12 @@ pub(super) fn vocabulary(objects: &Objects, position: usize) -> Vec<Edit> {
         edits.push(Edit::DropGates);
     }
     for (resource, from) in requests(pod).iter().flat_map(|list| list.iter()) {
-        if resource != "pods" && !from.is_zero() {
+        let least = Quantity::from_nanos(step(resource)).with_format(from.format());
+        if resource != "pods" && *from > least {
             edits.push(Edit::LowerRequest {
                 resource: resource.to_owned(),
                 from: from.clone(),
-                to: Quantity::from(0).with_format(from.format()),
+                to: least,
             });
         }
     }

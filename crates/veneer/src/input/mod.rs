@@ -6,6 +6,7 @@ pub(crate) mod documents;
 mod live;
 pub(crate) mod objects;
 mod tree;
+pub(crate) mod what_if;
 pub(crate) mod workloads;
 
 use std::fs;
@@ -17,6 +18,7 @@ use clap::Args;
 
 pub(crate) use catalogue::CatalogueArgs;
 use objects::Objects;
+use what_if::WhatIfArgs;
 
 /// Where objects come from.
 #[derive(Debug, Args)]
@@ -49,19 +51,26 @@ impl ManifestArgs {
         Ok(objects)
     }
 
-    /// Reads the objects with pods, nodes and what else scheduling needs: without the proposed ones, if there are
-    /// any, and with them.
-    pub(crate) fn load_cluster(&self) -> Result<(Option<Objects>, Objects)> {
+    /// Reads the objects with pods, nodes and what else scheduling needs: without what is proposed and tried, if
+    /// anything is, and with it.
+    pub(crate) fn load_cluster(&self, what_if: Option<&WhatIfArgs>) -> Result<(Option<Objects>, Objects)> {
         let empty = || Objects {
             cluster: Some(Box::default()),
             ..Objects::default()
         };
         let mut objects = self.base(empty)?;
-        let Some(proposed) = self.proposed(empty)? else {
+        let proposed = self.proposed(empty)?;
+        let what_if = what_if.filter(|what_if| !what_if.is_empty());
+        if proposed.is_none() && what_if.is_none() {
             return Ok((None, objects));
-        };
+        }
         let before = objects.clone();
-        objects.layer(proposed);
+        if let Some(proposed) = proposed {
+            objects.layer(proposed);
+        }
+        if let Some(what_if) = what_if {
+            what_if.apply(&mut objects)?;
+        }
         objects.settle();
         Ok((Some(before), objects))
     }

@@ -88,7 +88,7 @@ pub enum Edit {
 pub(super) const NANOS: i128 = 1_000_000_000;
 
 /// The steps in which amounts change: a thousandth of a processor, a mebibyte, one of anything else.
-pub(super) fn step(resource: &str) -> i128 {
+pub(crate) fn step(resource: &str) -> i128 {
     match resource {
         CPU => NANOS / 1_000,
         "memory" | "ephemeral-storage" => NANOS << 20,

@@ -13,6 +13,7 @@ mod on_nodes;
 
 pub(crate) use chain::Row;
 pub use chain::{Constraint, Stage};
+pub(crate) use edit::step;
 pub use edit::{Edit, Measure, Rule};
 
 use super::hash::FastMap;

@@ -437,11 +437,11 @@ impl Obstacles<'_> {
 }
 
 fn lower(resource: &str, from: &Quantity, left: Amount) -> Option<Edit> {
-    // A pod always takes one of the pods that a node may have.
-    if resource == "pods" || left < 0 {
+    // A pod always takes one of the pods that a node may have; and what it asks for may become less, but not nothing.
+    let step = step(resource);
+    if resource == "pods" || left < step {
         return None;
     }
-    let step = step(resource);
     let nanos = left.div_euclid(step).saturating_mul(step);
     Some(Edit::LowerRequest {
         resource: resource.to_owned(),
