@@ -3,7 +3,7 @@
 mod catalogue;
 pub(crate) mod cluster;
 pub(crate) mod documents;
-mod live;
+pub(crate) mod live;
 pub(crate) mod objects;
 mod tree;
 pub(crate) mod what_if;
