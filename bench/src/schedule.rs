@@ -214,6 +214,29 @@ pub(crate) fn ours(case: &Path, catalogue: &Path, once: bool) -> Result<()> {
     Ok(())
 }
 
+/// Scheduling `count` pods with Karpenter's AWS catalogue, for callgrind to count.
+pub(crate) fn workload(count: usize, mix: Mix) -> Result<impl FnMut()> {
+    let file = karpenter_module()?.join(CATALOGUE);
+    let catalogue = Arc::new(kwok::parse(
+        &std::fs::read_to_string(&file)?,
+        &file.display().to_string(),
+    )?);
+    let mut objects = Objects::default();
+    for object in case(count, mix) {
+        if object["kind"] == "NodePool" {
+            objects.node_pools.push(serde_json::from_value(object)?);
+        } else {
+            objects.pods.push(serde_json::from_value(object)?);
+        }
+    }
+    Ok(move || {
+        std::hint::black_box(solve(
+            &Problem::from_objects(&objects, &catalogue),
+            &Options::default(),
+        ));
+    })
+}
+
 /// The median time and the mean processor time of a run.
 fn repeated<T>(mut work: impl FnMut() -> T) -> Result<(f64, f64)> {
     let mut runs = 0.0;
