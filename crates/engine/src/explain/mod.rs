@@ -5,6 +5,7 @@
 mod apply;
 mod pod;
 mod smallest_change;
+mod starvation;
 mod vocabulary;
 mod waterfall;
 
@@ -12,4 +13,5 @@ pub use crate::packing::probe::{Constraint, Edit, Measure, Rule, Stage};
 pub use apply::apply;
 pub use pod::{Placement, PodExplanation, placement_of, pod};
 pub use smallest_change::{Change, schedules};
+pub use starvation::{Seen, Starving, starving};
 pub use waterfall::{Counts, Step, Waterfall};

@@ -105,6 +105,11 @@ impl ManifestArgs {
         Ok(Some(proposed))
     }
 
+    /// Whether the objects come from a live cluster.
+    pub(crate) fn is_live(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Where the objects come from, in words.
     pub(crate) fn described(&self) -> String {
         if self.files.is_empty() {

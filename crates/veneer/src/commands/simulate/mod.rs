@@ -13,6 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use veneer_engine::explain::Seen;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::Evaluation;
 use veneer_engine::packing::{self, Problem};
@@ -23,7 +24,7 @@ use crate::input::objects::Objects;
 use crate::input::what_if::WhatIfArgs;
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
-use crate::scheduling::{PolicyArgs, Prepared};
+use crate::scheduling::{PolicyArgs, Prepared, StarvationArgs, StarvingReport};
 use change::Picture;
 use progress::Progress;
 use report::{Report, Saving, View};
@@ -63,6 +64,9 @@ pub(crate) struct SimulateArgs {
 
     #[command(flatten)]
     policies: PolicyArgs,
+
+    #[command(flatten)]
+    starvation: StarvationArgs,
 
     /// Output format; table puts nodes that are alike into one row, wide has every node with its pods
     #[arg(short, long, value_enum, default_value = "table")]
@@ -109,6 +113,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
 
     let run = Run::new(args, &catalogue, objects, &progress);
     let mut report = run.report();
+    report.starving = run.starving(&args.starvation, args.manifests.is_live());
     report.timing = args
         .timing
         .then(|| Timing::new(load_ms, run.overlay_ms).with_solve(run.solve_ms));
@@ -163,6 +168,7 @@ struct Run<'a> {
     notes: Vec<String>,
     overlay_ms: f64,
     solve_ms: f64,
+    seen: Vec<Seen>,
 }
 
 impl<'a> Run<'a> {
@@ -179,6 +185,7 @@ impl<'a> Run<'a> {
             findings,
             notes,
             overlay_ms,
+            seen,
         } = args.policies.prepare(catalogue, objects);
         progress.stage("scheduling pods");
         let should_stop = || {
@@ -208,18 +215,29 @@ impl<'a> Run<'a> {
             findings,
             notes,
             overlay_ms,
+            seen,
+        }
+    }
+
+    fn view(&self) -> View<'a, '_> {
+        View {
+            pods: &self.objects.pods,
+            catalogue: self.catalogue,
+            evaluation: &self.evaluation,
         }
     }
 
     fn report(&self) -> Report<'a> {
-        let view = View {
-            pods: &self.objects.pods,
-            catalogue: self.catalogue,
-            evaluation: &self.evaluation,
-        };
-        let mut report = view.report(&self.results);
+        let mut report = self.view().report(&self.results);
         report.packing = self.saving;
         report
+    }
+
+    fn starving(&self, args: &StarvationArgs, is_live: bool) -> Option<Vec<StarvingReport>> {
+        let found = args.find(is_live, (&self.objects, &self.seen), &self.results)?;
+        let view = self.view();
+        let report = |starving| StarvingReport::new(starving, |pods| view.names(pods));
+        (!found.is_empty()).then(|| found.iter().map(report).collect())
     }
 
     fn picture<'p>(&'p self, report: &'p Report<'a>) -> Picture<'p> {

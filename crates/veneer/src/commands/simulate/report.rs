@@ -14,6 +14,7 @@ use veneer_engine::vocabulary::Vocabulary;
 
 use super::change::Change;
 use crate::output::Timing;
+use crate::scheduling::StarvingReport;
 
 /// Where every pod goes and what that costs.
 #[derive(Debug, Serialize)]
@@ -26,6 +27,10 @@ pub(super) struct Report<'a> {
     /// By pod.
     pub(super) unschedulable: Vec<UnschedulableReport>,
     pub(super) cost: Cost,
+    /// The pods that wait although nothing keeps them from a place; absent if there is none or the time is
+    /// not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starving: Option<Vec<StarvingReport>>,
     /// How good the packing is; absent for first-fit decreasing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) packing: Option<Saving>,
@@ -221,6 +226,7 @@ impl<'a> View<'a, '_> {
             existing_nodes,
             unschedulable,
             cost,
+            starving: None,
             packing: None,
             change: None,
             timing: None,

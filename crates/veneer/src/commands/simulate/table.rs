@@ -8,6 +8,7 @@ use veneer_engine::resources::{CPU, MEMORY, ResourceList};
 use super::change::Change;
 use super::report::{ClaimReport, NodeReport, Report, UnschedulableReport, Why};
 use crate::output::{Align, Columns, width};
+use crate::scheduling::age;
 
 /// Below this width, what a node is launched as stands in one column.
 const ROOMY: usize = 110;
@@ -48,6 +49,18 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io
     if !report.unschedulable.is_empty() {
         writeln!(out)?;
         write_unschedulable(out, &report.unschedulable, wide)?;
+    }
+    let starving = report.starving.as_deref().unwrap_or_default();
+    if !starving.is_empty() {
+        writeln!(out)?;
+        let mut columns = Columns::new()
+            .column("STARVING", Align::Left)
+            .column("AGE", Align::Right)
+            .column("WHY", Align::Left);
+        for pod in starving.iter().take(if wide { usize::MAX } else { EXISTING }) {
+            columns.row(vec![pod.pod.clone(), age(pod.age_seconds), pod.sentence()]);
+        }
+        columns.write(out)?;
     }
     Ok(())
 }

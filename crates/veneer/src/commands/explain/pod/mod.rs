@@ -17,7 +17,7 @@ use veneer_engine::packing::{PodRecord, Problem};
 use crate::commands::diagnose::{is_bad_input, tell};
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
-use crate::scheduling::PolicyArgs;
+use crate::scheduling::{PolicyArgs, StarvationArgs, StarvingReport};
 use report::Subject;
 
 /// Says where a pod goes or why it does not, which constraint removed which instance types, and what would have to
@@ -50,6 +50,9 @@ pub(crate) struct PodArgs {
 
     #[command(flatten)]
     policies: PolicyArgs,
+
+    #[command(flatten)]
+    starvation: StarvationArgs,
 
     /// Output format; wide also counts families
     #[arg(short, long, value_enum, default_value = "table")]
@@ -117,6 +120,16 @@ pub(crate) fn run(args: &PodArgs) -> Result<ExitCode> {
         .why_not
         .as_deref()
         .map(|name| subject.why_not(name, &entries));
+    let starving = args.starvation.find(
+        args.manifests.is_live(),
+        (&prepared.objects, &prepared.seen),
+        &explanation.results,
+    );
+    let own = starving
+        .iter()
+        .flatten()
+        .find(|starving| starving.pod == position);
+    report.starving = own.map(|own| StarvingReport::new(own, |pods| subject.names(pods)));
     report.timing = args
         .timing
         .then(|| Timing::new(load_ms, prepared.overlay_ms).with_solve(output::milliseconds(started)));

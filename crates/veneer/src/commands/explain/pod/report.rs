@@ -10,6 +10,7 @@ use veneer_engine::packing::{NewNodeClaim, Objects};
 
 use crate::commands::simulate::report::{Cheapest, View};
 use crate::output::Timing;
+use crate::scheduling::StarvingReport;
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -25,6 +26,9 @@ pub(super) struct Report {
     pub(super) node_pools: Vec<PoolReport>,
     pub(super) why_not: Option<WhyNot>,
     pub(super) smallest_change: Option<ChangeReport>,
+    /// Present where the pod has waited for long although nothing keeps it from a place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starving: Option<StarvingReport>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) timing: Option<Timing>,
 }
@@ -169,6 +173,10 @@ impl Subject<'_> {
         }
     }
 
+    pub(super) fn names(&self, positions: &[usize]) -> Vec<String> {
+        self.view().names(positions)
+    }
+
     pub(super) fn report(&self, position: usize) -> Report {
         let explanation = self.explanation;
         let pod = self.view().names(&[position]).concat();
@@ -201,6 +209,7 @@ impl Subject<'_> {
                 .smallest_change
                 .as_ref()
                 .map(|change| change_report(change, &pod)),
+            starving: None,
             timing: None,
             pod,
         }

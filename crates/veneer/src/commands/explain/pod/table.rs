@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::report::{PlacementReport, PoolReport, Report};
 use crate::commands::simulate::table::{counted, paragraph, price};
 use crate::output::{Align, Columns};
+use crate::scheduling::age;
 
 /// How many families a row names.
 const FAMILIES: usize = 8;
@@ -19,6 +20,14 @@ pub(super) fn write(out: &mut impl Write, report: &Report, wide: bool) -> io::Re
                 paragraph(out, &format!("- {reason}"))?;
             }
         }
+    }
+    if let Some(starving) = &report.starving {
+        let text = format!(
+            "It has waited for {}: {}.",
+            age(starving.age_seconds),
+            starving.sentence()
+        );
+        paragraph(out, &text)?;
     }
     if let Some(why_not) = &report.why_not {
         let stage = why_not
