@@ -19,7 +19,11 @@ use scenarios::*;
 
 fn explained(objects: &Objects, pod: usize) -> PodExplanation {
     let catalogue = catalogue();
-    explain::pod(&Problem::from_objects(objects, &catalogue), &Options::default(), pod)
+    explain::pod(
+        &Problem::from_objects(objects, &catalogue),
+        &Options::default(),
+        pod,
+    )
 }
 
 /// The description of the smallest change.
@@ -42,7 +46,10 @@ fn a_pod_that_is_placed_has_no_change_and_every_stage_is_looked_at() {
     let explanation = explained(&objects, 0);
     assert!(matches!(explanation.placement, Some(Placement::New(_))));
     assert!(explanation.smallest_change.is_none());
-    let looked_at: Vec<Stage> = stages(&explanation).into_iter().map(|(stage, ..)| stage).collect();
+    let looked_at: Vec<Stage> = stages(&explanation)
+        .into_iter()
+        .map(|(stage, ..)| stage)
+        .collect();
     for stage in [Stage::Requirements, Stage::Resources, Stage::Offerings] {
         assert!(looked_at.contains(&stage), "{looked_at:?}");
     }
@@ -68,7 +75,8 @@ fn a_host_port_that_a_daemon_set_takes_leaves_no_type() {
     let mut objects = objects(vec![default_pool()], pods(1, "1", "1Gi", &json!({})));
     let container = json!({ "name": "main", "ports": ports, "resources": { "requests": { "cpu": "1" } } });
     let pod: Value = json!({ "metadata": { "name": "web", "namespace": "default" }, "spec": { "containers": [container] } });
-    objects.pods = std::iter::once(serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod).unwrap()).collect();
+    objects.pods =
+        std::iter::once(serde_json::from_value::<k8s_openapi::api::core::v1::Pod>(pod).unwrap()).collect();
     let daemon = json!({
         "metadata": { "name": "proxy", "namespace": "default" },
         "spec": { "selector": {}, "template": { "spec": { "containers": [
@@ -77,7 +85,12 @@ fn a_host_port_that_a_daemon_set_takes_leaves_no_type() {
     objects.daemon_sets = vec![serde_json::from_value(daemon).unwrap()];
     let explanation = explained(&objects, 0);
     assert!(explanation.placement.is_none());
-    let last = explanation.waterfalls[0].steps.iter().rev().find(|step| step.constraint.is_some()).unwrap();
+    let last = explanation.waterfalls[0]
+        .steps
+        .iter()
+        .rev()
+        .find(|step| step.constraint.is_some())
+        .unwrap();
     assert_eq!((last.stage, last.after.total), (Stage::HostPorts, 0));
     assert_eq!(change(&objects, 0), "drop the pod's host ports");
 }
@@ -103,10 +116,16 @@ fn the_smallest_change_is_the_one_that_a_person_would_name() {
 
     let limited = pool("default", json!({}), json!({ "limits": { "cpu": "1" } }));
     let raised = change(&objects_of(limited, "1500m", &json!({})), 0);
-    assert!(raised.starts_with("lower what the pod asks for") || raised.starts_with("raise the limit"), "{raised}");
+    assert!(
+        raised.starts_with("lower what the pod asks for") || raised.starts_with("raise the limit"),
+        "{raised}"
+    );
 
     let large = change(&objects_of(default_pool(), "1000", &json!({})), 0);
-    assert!(large.starts_with("lower what the pod asks for from cpu 1k to"), "{large}");
+    assert!(
+        large.starts_with("lower what the pod asks for from cpu 1k to"),
+        "{large}"
+    );
 }
 
 #[test]
@@ -130,15 +149,35 @@ fn pods_that_nobody_evaluated_or_that_could_be_placed_starve() {
     let created = Some(time("2026-01-02T00:00:00Z"));
     let seen = [
         // Judged and could be placed; never judged; young; judged and goes nowhere.
-        Seen { created, judged: created },
-        Seen { created, judged: None },
-        Seen { created: Some(time("2026-01-02T13:55:00Z")), judged: None },
-        Seen { created, judged: created },
+        Seen {
+            created,
+            judged: created,
+        },
+        Seen {
+            created,
+            judged: None,
+        },
+        Seen {
+            created: Some(time("2026-01-02T13:55:00Z")),
+            judged: None,
+        },
+        Seen {
+            created,
+            judged: created,
+        },
     ];
     let found = explain::starving(&objects, &results, &seen, now, 600);
     let told: Vec<_> = found
         .iter()
-        .map(|pod| (pod.pod, pod.age_seconds, pod.evaluated, pod.would_be_placed, pod.behind.as_slice()))
+        .map(|pod| {
+            (
+                pod.pod,
+                pod.age_seconds,
+                pod.evaluated,
+                pod.would_be_placed,
+                pod.behind.as_slice(),
+            )
+        })
         .collect();
     assert_eq!(
         told,

@@ -12,7 +12,16 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 6] = ["overlays", "diagnose", "lint", "convert", "catalog", "simulate"];
+const PAGES: [&str; 8] = [
+    "overlays",
+    "diagnose",
+    "lint",
+    "convert",
+    "catalog",
+    "simulate",
+    "explain-pod",
+    "what-if",
+];
 const FENCE: &str = "```";
 
 /// What the command of a capture prints; `$ COLUMNS=80 veneer …` sets the width.
