@@ -51,9 +51,14 @@ impl ManifestArgs {
         Ok(objects)
     }
 
-    /// Reads the objects with pods, nodes and what else scheduling needs: without what is proposed and tried, if
-    /// anything is, and with it.
-    pub(crate) fn load_cluster(&self, what_if: Option<&WhatIfArgs>) -> Result<(Option<Objects>, Objects)> {
+    /// Reads the objects with pods, nodes and what else scheduling needs: without the proposed ones, if there are
+    /// any, and with them.
+    pub(crate) fn load_cluster(&self) -> Result<(Option<Objects>, Objects)> {
+        self.load_what_if(None)
+    }
+
+    /// The same, and what is tried without a manifest.
+    pub(crate) fn load_what_if(&self, what_if: Option<&WhatIfArgs>) -> Result<(Option<Objects>, Objects)> {
         let empty = || Objects {
             cluster: Some(Box::default()),
             ..Objects::default()

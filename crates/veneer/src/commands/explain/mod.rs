@@ -1,4 +1,4 @@
-//! `veneer explain`: why something is as it is.
+//! `veneer explain`: why a decision was made, and what would change it.
 
 mod pod;
 
@@ -7,20 +7,22 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Says why: where a pod goes or why it does not, and what would have to change
+/// Shows why a decision was made, and what would change it
+///
+/// Reads objects from the live cluster, or from files with -f. Nothing is written to the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     #[command(subcommand)]
-    subject: Subject,
+    subject: Explain,
 }
 
 #[derive(Debug, Subcommand)]
-enum Subject {
+enum Explain {
     Pod(pod::PodArgs),
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     match &args.subject {
-        Subject::Pod(args) => pod::run(args),
+        Explain::Pod(args) => pod::run(args),
     }
 }

@@ -10,7 +10,8 @@ use veneer_engine::overlay::Evaluation;
 use veneer_engine::packing::Objects;
 
 use super::report::{Cost, Report, dollars};
-use super::table::{counted, signed};
+use super::table::signed;
+use crate::output::counted;
 
 /// A proposal's numbers less those without it, and both sides of them.
 #[derive(Clone, Debug, PartialEq, Serialize)]

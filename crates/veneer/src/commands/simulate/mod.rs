@@ -98,7 +98,7 @@ enum Format {
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let progress = Progress::start("reading objects");
     let started = Instant::now();
-    let (before, objects) = args.manifests.load_cluster(Some(&args.what_if))?;
+    let (before, objects) = args.manifests.load_what_if(Some(&args.what_if))?;
     if objects.node_pools.is_empty() {
         drop(progress);
         tell(&mut io::stderr().lock(), objects.findings.iter())?;

@@ -7,7 +7,7 @@ use veneer_engine::resources::{CPU, MEMORY, ResourceList};
 
 use super::change::Change;
 use super::report::{ClaimReport, NodeReport, Report, UnschedulableReport, Why};
-use crate::output::{Align, Columns, width};
+use crate::output::{Align, Columns, counted, paragraph, width};
 use crate::scheduling::age;
 
 /// Below this width, what a node is launched as stands in one column.
@@ -112,28 +112,6 @@ fn write_change(out: &mut impl Write, change: &Change, wide: bool) -> io::Result
         paragraph(out, &text)?;
     }
     Ok(())
-}
-
-/// A line of text that wraps as tables do.
-pub(crate) fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
-    let limit = width().unwrap_or(usize::MAX);
-    let mut length = 0;
-    for word in text.split(' ') {
-        let more = word.chars().count() + 1;
-        if length > 0 && length + more > limit {
-            writeln!(out)?;
-            length = 0;
-        }
-        let gap = if length == 0 { "" } else { " " };
-        write!(out, "{gap}{word}")?;
-        length += more;
-    }
-    writeln!(out)
-}
-
-pub(crate) fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
 }
 
 pub(super) fn summary(report: &Report<'_>) -> String {

@@ -73,7 +73,7 @@ enum Format {
 
 pub(crate) fn run(args: &PodArgs) -> Result<ExitCode> {
     let started = Instant::now();
-    let (_, objects) = args.manifests.load_cluster(None)?;
+    let (_, objects) = args.manifests.load_cluster()?;
     let source = args.manifests.described();
     if objects.node_pools.is_empty() {
         tell(&mut io::stderr().lock(), objects.findings.iter())?;

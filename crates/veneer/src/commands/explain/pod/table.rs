@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::report::{PlacementReport, PoolReport, Report};
-use crate::commands::simulate::table::{counted, paragraph, price};
-use crate::output::{Align, Columns};
+use crate::commands::simulate::table::price;
+use crate::output::{Align, Columns, counted, paragraph};
 use crate::scheduling::age;
 
 /// How many families a row names.
