@@ -56,15 +56,30 @@ fn a_bad_part_is_quoted_with_the_right_form() {
     const MATCHER: &str = "key=a,b or key!=a,b or key>4 or key<4, without spaces";
     const PERCENT: &str = "adjust=-20% or adjust=+15%";
     for (value, part, problem, expected) in [
-        ("", "", "has no adjustment", "<key>=<value>[,<value>…] adjust=-20%"),
-        ("a=b", "a=b", "has no adjustment", "<key>=<value>[,<value>…] adjust=-20%"),
+        (
+            "",
+            "",
+            "has no adjustment",
+            "<key>=<value>[,<value>…] adjust=-20%",
+        ),
+        (
+            "a=b",
+            "a=b",
+            "has no adjustment",
+            "<key>=<value>[,<value>…] adjust=-20%",
+        ),
         (
             "adjust=-20%",
             "adjust=-20%",
             "has no matcher, and would change every instance type",
             "<key>=<value>[,<value>…] adjust=-20%",
         ),
-        ("a=b adjust=20%", "adjust=20%", "has no sign", "adjust=-20% or adjust=+20%"),
+        (
+            "a=b adjust=20%",
+            "adjust=20%",
+            "has no sign",
+            "adjust=-20% or adjust=+20%",
+        ),
         ("a=b adjust=-20", "adjust=-20", "is no percentage", PERCENT),
         ("a=b adjust=-%", "adjust=-%", "is no percentage", PERCENT),
         ("a=b adjust=%", "adjust=%", "is no percentage", PERCENT),
@@ -110,8 +125,18 @@ fn a_bad_part_is_quoted_with_the_right_form() {
             "has the label key \"a/b/c\", which may have one `/` at most",
             MATCHER,
         ),
-        ("team= adjust=-1%", "team=", "has an empty value", "team=value or team=a,b"),
-        ("team=a, adjust=-1%", "team=a,", "has an empty value", "team=value or team=a,b"),
+        (
+            "team= adjust=-1%",
+            "team=",
+            "has an empty value",
+            "team=value or team=a,b",
+        ),
+        (
+            "team=a, adjust=-1%",
+            "team=a,",
+            "has an empty value",
+            "team=value or team=a,b",
+        ),
         (
             "team!=-a adjust=-1%",
             "team!=-a",

@@ -46,9 +46,8 @@ pub(super) fn data_at(
     seen: &BTreeSet<&str>,
 ) -> Result<Timestamp, Doubt> {
     let samples = answered(&observation.freshness, "freshness")?;
-    let in_scope = |sample: &&Sample| {
-        data.says(sample) && (shared || sample.label("account_id") == scope.account)
-    };
+    let in_scope =
+        |sample: &&Sample| data.says(sample) && (shared || sample.label("account_id") == scope.account);
     let samples: Vec<&Sample> = samples.iter().filter(in_scope).collect();
     let account_told = |account: &&&str| !samples.iter().any(|one| one.label("account_id") == **account);
     let whose = match seen.iter().find(account_told) {

@@ -174,7 +174,12 @@ impl fmt::Display for Doubt {
         match self {
             Self::QueryFailed(why) => write!(f, "query failed: {why}"),
             Self::Stale { age, limit } => {
-                write!(f, "the data is {} s old, the limit is {} s", age.as_secs(), limit.as_secs())
+                write!(
+                    f,
+                    "the data is {} s old, the limit is {} s",
+                    age.as_secs(),
+                    limit.as_secs()
+                )
             }
             Self::NoFreshness(why) | Self::Incomplete(why) => f.write_str(why),
         }

@@ -111,7 +111,11 @@ impl Sum {
 
     fn balance(self) -> Balance {
         // A commitment of nothing is used up.
-        let utilization = if self.owned > 0.0 { self.used / self.owned } else { 100.0 };
+        let utilization = if self.owned > 0.0 {
+            self.used / self.owned
+        } else {
+            100.0
+        };
         Balance {
             owned: self.owned,
             left: self.left,
@@ -122,7 +126,10 @@ impl Sum {
 
 fn read(arn: &str, plan: &Plan<'_>) -> Result<Sum, Doubt> {
     let series = [
-        ("savings_plan_hourly_commitment", plan.commitment.map(|(_, value)| value)),
+        (
+            "savings_plan_hourly_commitment",
+            plan.commitment.map(|(_, value)| value),
+        ),
         ("savings_plan_remaining_capacity", plan.remaining),
         ("savings_plan_utilization_percent", plan.utilization),
     ];

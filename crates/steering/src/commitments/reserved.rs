@@ -38,7 +38,10 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
 
     let mut doubts: BTreeMap<&str, Doubt> = BTreeMap::new();
     let mut owned_counts = Counts::new();
-    for (sample, value) in distinct(owned).into_values().filter(|(sample, _)| in_scope(sample)) {
+    for (sample, value) in distinct(owned)
+        .into_values()
+        .filter(|(sample, _)| in_scope(sample))
+    {
         let instance_type = sample.label("instance_type");
         if value.is_finite() {
             *owned_counts
@@ -59,12 +62,19 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
     }
 
     let regional_left = take_zonal(&owned_counts, &mut covered);
-    let types: BTreeSet<&str> = owned_counts.keys().map(|(instance_type, _)| *instance_type).collect();
+    let types: BTreeSet<&str> = owned_counts
+        .keys()
+        .map(|(instance_type, _)| *instance_type)
+        .collect();
     let balances = types.into_iter().map(|instance_type| {
         let target = Target::reserved(instance_type, &scope.region);
         let of_type = owned_counts.iter().filter(|((one, _), _)| *one == instance_type);
         let owned = of_type.map(|(_, count)| count).sum::<f64>();
-        let left = regional_left.zonal.get(instance_type).copied().unwrap_or_default()
+        let left = regional_left
+            .zonal
+            .get(instance_type)
+            .copied()
+            .unwrap_or_default()
             + regional(instance_type, &owned_counts, &regional_left.covered);
         let balance = Balance {
             owned,

@@ -73,7 +73,7 @@ const SCRAPE_LABELS: [&str; 13] = [
 ];
 
 /// One value per series, where two exporters (or two servers) tell the same series: the larger one.
-pub(super) fn distinct<'a>(samples: &'a [Sample]) -> BTreeMap<Vec<(&'a str, &'a str)>, (&'a Sample, f64)> {
+pub(super) fn distinct(samples: &[Sample]) -> BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> {
     let mut distinct: BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> = BTreeMap::new();
     for sample in samples {
         let about = sample

@@ -36,9 +36,10 @@ pub fn cover(ledger: &Ledger, machines: &[Machine]) -> BTreeMap<Target, Used> {
             let Some(Ok(book)) = ledger.books.get(&kind) else {
                 continue;
             };
-            let target = book.balances.iter().find(|(target, balance)| {
-                balance.is_ok() && target.covers_type(&machine.instance_type)
-            });
+            let target = book
+                .balances
+                .iter()
+                .find(|(target, balance)| balance.is_ok() && target.covers_type(&machine.instance_type));
             let (Some((target, Ok(balance))), true) = (target, machine.created > book.data_at) else {
                 continue;
             };
@@ -60,7 +61,10 @@ pub fn cover(ledger: &Ledger, machines: &[Machine]) -> BTreeMap<Target, Used> {
             }
         }
         // The overlay with the highest weight made it look covered.
-        if let Some(entry) = steered_by.filter(|_| cost > NOTHING).map(|target| used.entry(target).or_default()) {
+        if let Some(entry) = steered_by
+            .filter(|_| cost > NOTHING)
+            .map(|target| used.entry(target).or_default())
+        {
             entry.overshoot += cost;
         }
     }

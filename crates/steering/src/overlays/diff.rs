@@ -35,8 +35,12 @@ pub(super) fn differs(overlay: &NodeOverlay, found: &Existing) -> bool {
     let labels = overlay.metadata.labels.iter().flatten();
     let owners = overlay.metadata.owner_references.iter().flatten();
     content(&wanted) != content(&found.spec)
-        || labels.clone().any(|(key, value)| found.labels.get(key) != Some(value))
-        || owners.clone().any(|owner| !found.owners.iter().any(|one| one.uid == owner.uid))
+        || labels
+            .clone()
+            .any(|(key, value)| found.labels.get(key) != Some(value))
+        || owners
+            .clone()
+            .any(|owner| !found.owners.iter().any(|one| one.uid == owner.uid))
 }
 
 /// Fields of the stored spec that the wanted one does not have.
@@ -54,7 +58,9 @@ pub(super) fn foreign_fields(overlay: &NodeOverlay, found: &Existing) -> Vec<Str
 pub fn diff(action: &Action) -> String {
     let (before, after) = match action {
         Action::Create(overlay) => (String::new(), yaml(&wanted(overlay))),
-        Action::Update { overlay, before, .. } => (yaml(&stored(before, Some(overlay))), yaml(&wanted(overlay))),
+        Action::Update { overlay, before, .. } => {
+            (yaml(&stored(before, Some(overlay))), yaml(&wanted(overlay)))
+        }
         Action::Delete(existing) => (yaml(&stored(existing, None)), String::new()),
     };
     let mut text = format!("{} NodeOverlay {}\n", action.operation(), action.name());
@@ -108,7 +114,11 @@ fn lines(before: &str, after: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let mut lengths = vec![vec![0_usize; new.len() + 1]; old.len() + 1];
     let length = |lengths: &[Vec<usize>], at: usize, to: usize| {
-        lengths.get(at).and_then(|row| row.get(to)).copied().unwrap_or_default()
+        lengths
+            .get(at)
+            .and_then(|row| row.get(to))
+            .copied()
+            .unwrap_or_default()
     };
     for at in (0..old.len()).rev() {
         for to in (0..new.len()).rev() {

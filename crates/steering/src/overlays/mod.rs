@@ -17,7 +17,9 @@ use veneer_api::labels::{kubernetes, veneer};
 use crate::commitments::{Kind, Target};
 
 pub use diff::diff;
-pub use render::{MixedPools, Naming, PoolRef, Pricing, Rendering, Weights, cost_aware, on_demand_only, preference};
+pub use render::{
+    MixedPools, Naming, PoolRef, Pricing, Rendering, Weights, cost_aware, on_demand_only, preference,
+};
 
 /// A NodeOverlay that exists, as far as ownership and form are concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,10 +114,13 @@ impl Existing {
 /// The targets that have an overlay.
 #[must_use]
 pub fn existing_targets(existing: &[Existing]) -> BTreeSet<Target> {
-    let targets = existing.iter().filter(|one| !one.deleting).filter_map(|one| match one.purpose() {
-        Purpose::CostAware(_, target) => target,
-        _ => None,
-    });
+    let targets = existing
+        .iter()
+        .filter(|one| !one.deleting)
+        .filter_map(|one| match one.purpose() {
+            Purpose::CostAware(_, target) => target,
+            _ => None,
+        });
     targets.collect()
 }
 

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{
-    Extra, NodeOverlay, NodeOverlaySpec, NodeSelectorRequirement, NodeSelectorRequirementWithMinValues, Operator,
+    Extra, NodeOverlay, NodeOverlaySpec, NodeSelectorRequirement, NodeSelectorRequirementWithMinValues,
+    Operator,
 };
 
 use crate::commitments::{Kind, Target, family_of};
@@ -123,7 +124,9 @@ fn disabled() -> NodeSelectorRequirement {
 }
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
-    let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let pairs = pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
     pairs.collect()
 }
 
@@ -131,7 +134,10 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 #[must_use]
 pub fn cost_aware(target: &Target, rendering: &Rendering) -> NodeOverlay {
     let Target { kind, covers, region } = target;
-    let mut requirements = vec![require(karpenter::CAPACITY_TYPE, &[karpenter::CAPACITY_TYPE_ON_DEMAND])];
+    let mut requirements = vec![require(
+        karpenter::CAPACITY_TYPE,
+        &[karpenter::CAPACITY_TYPE_ON_DEMAND],
+    )];
     let mut labels = labels(&[
         (kubernetes::MANAGED_BY, veneer::MANAGED_BY),
         (veneer::TYPE, veneer::TYPE_COST_AWARE),
@@ -151,7 +157,10 @@ pub fn cost_aware(target: &Target, rendering: &Rendering) -> NodeOverlay {
             requirements.push(require(&rendering.family_label, &[covers]));
             label(veneer::INSTANCE_FAMILY, covers);
             label(veneer::REGION, region);
-            (rendering.weights.ec2_instance_savings_plan, Reason::CapacityAvailable)
+            (
+                rendering.weights.ec2_instance_savings_plan,
+                Reason::CapacityAvailable,
+            )
         }
         Kind::ComputeSavingsPlan => (rendering.weights.compute_savings_plan, Reason::CapacityAvailable),
     };
@@ -238,7 +247,10 @@ pub fn on_demand_only(requirements: &[NodeSelectorRequirementWithMinValues]) -> 
         karpenter::CAPACITY_TYPE_RESERVED,
         karpenter::CAPACITY_TYPE_SPOT,
     ];
-    for one in requirements.iter().filter(|one| one.key == karpenter::CAPACITY_TYPE) {
+    for one in requirements
+        .iter()
+        .filter(|one| one.key == karpenter::CAPACITY_TYPE)
+    {
         possible.retain(|value| {
             let listed = one.values.iter().any(|text| text == value);
             match one.operator {
@@ -249,5 +261,6 @@ pub fn on_demand_only(requirements: &[NodeSelectorRequirementWithMinValues]) -> 
             }
         });
     }
-    possible.contains(&karpenter::CAPACITY_TYPE_ON_DEMAND) && !possible.contains(&karpenter::CAPACITY_TYPE_SPOT)
+    possible.contains(&karpenter::CAPACITY_TYPE_ON_DEMAND)
+        && !possible.contains(&karpenter::CAPACITY_TYPE_SPOT)
 }

@@ -145,7 +145,10 @@ fn read_matcher(part: &str) -> Result<NodeSelectorRequirement, (String, String)>
     };
     let values = rest.strip_prefix(text).unwrap_or_default();
     if let Err(error) = check_key(key) {
-        return Err((format!("has the label key {key:?}, which {error}"), forms.to_owned()));
+        return Err((
+            format!("has the label key {key:?}, which {error}"),
+            forms.to_owned(),
+        ));
     }
     if LabelRules::core().is_restricted(key) {
         let problem = format!("uses the label {key}, which no overlay may require");
@@ -193,9 +196,8 @@ fn bound(key: &str, operator: &str, value: &str) -> Result<String, (String, Stri
             strict.unwrap_or_else(|| format!("{key}{operator}4")),
         ));
     }
-    let fits = !value.is_empty()
-        && value.bytes().all(|byte| byte.is_ascii_digit())
-        && value.parse::<i64>().is_ok();
+    let fits =
+        !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()) && value.parse::<i64>().is_ok();
     if fits {
         Ok(value.to_owned())
     } else {
