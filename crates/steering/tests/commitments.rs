@@ -1,5 +1,10 @@
 //! From the answers of a metrics server to what is left of each commitment.
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "helpers of tests fail as tests do; tables are wide"
+)]
 
 mod support;
 

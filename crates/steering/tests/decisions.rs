@@ -1,5 +1,10 @@
 //! The decision engine: the lifecycle, hysteresis, doubts and the cap.
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "helpers of tests fail as tests do; tables are wide"
+)]
 
 mod support;
 
@@ -8,7 +13,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use support::{ACCOUNT, Answers, REGION, machine, policy, verdict};
 use veneer_steering::commitments::{Sample, Target};
-use veneer_steering::decisions::{Machine, Memory, Policy, State, decide, price_launches};
+use veneer_steering::decisions::{Decision, Machine, Memory, Policy, State, decide, price_launches};
 
 fn m5() -> Target {
     Target::family("m5", REGION)
@@ -122,7 +127,7 @@ fn every_fault_preserves_every_overlay() {
         answers
     };
     let failed = || Err::<Vec<Sample>, _>("500".to_owned());
-    let mut faults = vec![whole(), whole(), whole(), whole(), whole(), whole(), whole()];
+    let mut faults = [(); 7].map(|()| whole());
     faults[0].0.commitment = failed();
     faults[1].0.remaining = failed();
     faults[2].0.utilization = failed();
@@ -152,7 +157,7 @@ fn every_fault_preserves_every_overlay() {
             sample.value = f64::NAN;
         }
         assert!(
-            answers.decide(&all, &[]).iter().all(|one| one.should_exist()),
+            answers.decide(&all, &[]).iter().all(Decision::should_exist),
             "series {series}"
         );
     }

@@ -47,7 +47,7 @@ fn stored(overlay: &NodeOverlay) -> Existing {
         labels: overlay.metadata.labels.clone().unwrap(),
         owners: overlay.metadata.owner_references.clone().unwrap_or_default(),
         spec: serde_json::to_value(&overlay.spec).unwrap(),
-        deleting: false,
+        ..Existing::default()
     }
 }
 

@@ -1,5 +1,10 @@
 //! The grammar of `veneer.io/preference.N`, both sides of every rule.
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::type_complexity,
+    reason = "helpers of tests fail as tests do; tables are wide"
+)]
 
 use std::collections::BTreeMap;
 

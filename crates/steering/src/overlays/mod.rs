@@ -26,6 +26,10 @@ pub use render::{
 pub struct Existing {
     /// `metadata.name`.
     pub name: String,
+    /// `metadata.uid`, so that another object of the same name is not taken for it.
+    pub uid: String,
+    /// `metadata.resourceVersion`, so that a decision about an older version is not carried out.
+    pub resource_version: String,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
     /// `metadata.ownerReferences`.

@@ -3,6 +3,7 @@
     dead_code,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "helpers of tests fail the test; each test file uses a part of them"
 )]
 
