@@ -39,7 +39,6 @@ struct Seen {
 pub(crate) struct Candidate {
     api: Api<Lease>,
     election: Election,
-    seen: Seen,
 }
 
 impl Candidate {
@@ -47,10 +46,6 @@ impl Candidate {
         Self {
             api: Api::namespaced(client.clone(), &election.namespace),
             election,
-            seen: Seen {
-                version: None,
-                since: Instant::now(),
-            },
         }
     }
 
@@ -59,7 +54,11 @@ impl Candidate {
     }
 
     /// Waits until we hold the Lease.
-    pub(crate) async fn acquire(&mut self) {
+    pub(crate) async fn acquire(&self) {
+        let mut seen = Seen {
+            version: None,
+            since: Instant::now(),
+        };
         info!(
             lease = self.election.name,
             identity = self.election.identity,
@@ -67,7 +66,7 @@ impl Candidate {
         );
         let mut said = String::new();
         loop {
-            match self.try_acquire().await {
+            match self.try_acquire(&mut seen).await {
                 Ok(true) => break,
                 Ok(false) => said.clear(),
                 Err(error) => {
@@ -87,7 +86,7 @@ impl Candidate {
         );
     }
 
-    async fn try_acquire(&mut self) -> Result<bool, kube::Error> {
+    async fn try_acquire(&self, seen: &mut Seen) -> Result<bool, kube::Error> {
         let Some(lease) = self.api.get_opt(&self.election.name).await? else {
             let lease = Lease {
                 metadata: ObjectMeta {
@@ -101,13 +100,13 @@ impl Candidate {
         let spec = lease.spec.clone().unwrap_or_default();
         let holder = spec.holder_identity.unwrap_or_default();
         let duration = u64::try_from(spec.lease_duration_seconds.unwrap_or_default()).unwrap_or_default();
-        if lease.metadata.resource_version != self.seen.version {
-            self.seen = Seen {
+        if lease.metadata.resource_version != seen.version {
+            *seen = Seen {
                 version: lease.metadata.resource_version.clone(),
                 since: Instant::now(),
             };
         }
-        let silent = self.seen.since.elapsed() >= Duration::from_secs(duration);
+        let silent = seen.since.elapsed() >= Duration::from_secs(duration);
         if !holder.is_empty() && holder != self.election.identity && !silent {
             debug!(lease = self.election.name, holder, "somebody else leads");
             return Ok(false);

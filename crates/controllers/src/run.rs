@@ -49,7 +49,7 @@ pub enum Output {
     /// Into the cluster.
     Cluster,
     /// Into this text; the cluster stays as it is.
-    Text(Box<dyn Write + Send>),
+    Text(Box<dyn Write + Send + Sync>),
 }
 
 impl std::fmt::Debug for Output {
@@ -175,14 +175,18 @@ impl Stop {
     /// Returns once the process shall end.
     pub(crate) async fn wait(&self) {
         let mut flag = self.0.clone();
-        // Nobody is left to say so: then it is over as well.
-        let _ = flag.wait_for(|stopping| *stopping).await;
+        while !*flag.borrow_and_update() {
+            // Nobody is left to say so: then it is over as well.
+            if flag.changed().await.is_err() {
+                return;
+            }
+        }
     }
 }
 
 /// A text that both controllers print to.
 #[derive(Clone)]
-pub(crate) struct Printer(Arc<Mutex<Box<dyn Write + Send>>>);
+pub(crate) struct Printer(Arc<Mutex<Box<dyn Write + Send + Sync>>>);
 
 impl Printer {
     pub(crate) fn print(&self, text: &str) -> io::Result<()> {
@@ -213,9 +217,9 @@ pub async fn run(
     }
     let (stopping, stop) = watch::channel(false);
     let election = settings.election.take();
-    let mut candidate = election.map(|election| Candidate::new(&client, election));
+    let candidate = election.map(|election| Arc::new(Candidate::new(&client, election)));
     let ended = {
-        let mut controllers = pin!(lead(client, settings, candidate.as_mut(), Stop(stop)));
+        let mut controllers = pin!(lead(client, settings, candidate.clone(), Stop(stop)));
         tokio::select! {
             result = &mut controllers => result,
             () = shutdown => {
@@ -246,7 +250,7 @@ pub async fn run(
 async fn lead(
     client: Client,
     settings: Settings,
-    candidate: Option<&mut Candidate>,
+    candidate: Option<Arc<Candidate>>,
     stop: Stop,
 ) -> Result<(), Error> {
     if !settings.node_overlay_gate {
@@ -273,16 +277,12 @@ async fn lead(
         }
     }
     settings.health.set_ready();
-    let candidate = match candidate {
-        None => None,
-        Some(candidate) => {
-            tokio::select! {
-                () = candidate.acquire() => {}
-                () = stop.wait() => return Ok(()),
-            }
-            Some(&*candidate)
+    if let Some(candidate) = &candidate {
+        tokio::select! {
+            () = candidate.acquire() => {}
+            () = stop.wait() => return Ok(()),
         }
-    };
+    }
     let lost = async {
         match candidate {
             Some(candidate) => candidate.hold().await,
@@ -306,13 +306,13 @@ async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Sto
         stop,
         printer,
     };
+    let (shared, settings) = (Arc::new(shared), Arc::new(settings));
+    let steering = steer::control(Arc::clone(&shared), Arc::clone(&settings));
+    let verdicts = verdicts::control(shared, Arc::clone(&settings));
     if settings.once {
-        verdicts::control(&shared, &settings).await?;
-        return steer::control(&shared, &settings).await;
+        verdicts.await?;
+        return steering.await;
     }
-    tokio::try_join!(
-        verdicts::control(&shared, &settings),
-        steer::control(&shared, &settings)
-    )?;
+    tokio::try_join!(verdicts, steering)?;
     Ok(())
 }

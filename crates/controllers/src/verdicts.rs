@@ -18,7 +18,7 @@ use crate::run::{COALESCE, Printer, RETRY, Shared};
 use crate::{Error, Mode, Settings};
 
 /// Makes a pass after every change until the process shall end.
-pub(crate) async fn control(shared: &Shared, settings: &Settings) -> Result<(), Error> {
+pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Result<(), Error> {
     let watches = &shared.watches;
     let mut controller = Controller {
         passes: Passes::new(Arc::clone(&settings.catalogue), settings.policy()),
@@ -26,7 +26,7 @@ pub(crate) async fn control(shared: &Shared, settings: &Settings) -> Result<(), 
         printer: shared.printer.clone(),
         printed: String::new(),
         failing: BTreeMap::new(),
-        settings,
+        settings: Arc::clone(&settings),
     };
     let mut retry = RETRY.0;
     loop {
@@ -75,7 +75,7 @@ impl Outcome {
     }
 }
 
-struct Controller<'a> {
+struct Controller {
     passes: Passes,
     writer: Writer,
     /// What the last dry run said, so that it is said once.
@@ -83,10 +83,10 @@ struct Controller<'a> {
     /// The failures that were logged, by overlay.
     failing: BTreeMap<String, String>,
     printer: Option<Printer>,
-    settings: &'a Settings,
+    settings: Arc<Settings>,
 }
 
-impl Controller<'_> {
+impl Controller {
     async fn pass(&mut self, snapshot: &Snapshot) -> Result<Outcome, Error> {
         let now = Timestamp::now();
         let compares = self.settings.mode == Mode::Companion;

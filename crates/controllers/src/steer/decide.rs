@@ -1,6 +1,7 @@
 //! From what was seen to what should be written. The decisions themselves are made in `veneer_steering`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{aws, kwok};
@@ -40,15 +41,15 @@ pub(super) struct Decided {
 }
 
 /// What is kept between two looks.
-pub(super) struct Decider<'a> {
-    settings: &'a SteeringSettings,
+pub(super) struct Decider {
+    settings: Arc<SteeringSettings>,
     prices: Prices,
     memory: Memory,
     observed: Option<(Timestamp, Ledger)>,
 }
 
-impl<'a> Decider<'a> {
-    pub(super) fn new(settings: &'a SteeringSettings, catalogue: &Catalogue) -> Self {
+impl Decider {
+    pub(super) fn new(settings: Arc<SteeringSettings>, catalogue: &Catalogue) -> Self {
         Self {
             settings,
             prices: Prices::of(catalogue),
@@ -173,7 +174,7 @@ impl<'a> Decider<'a> {
         decided.taken.extend(plan.taken);
     }
 
-    fn rendering(&self, pools: &[std::sync::Arc<SeenPool>]) -> Rendering {
+    fn rendering(&self, pools: &[Arc<SeenPool>]) -> Rendering {
         let SteeringSettings {
             weights,
             naming,
@@ -182,7 +183,7 @@ impl<'a> Decider<'a> {
             family_label,
             mixed_pools,
             ..
-        } = self.settings;
+        } = &*self.settings;
         let only_kwok = !pools.is_empty() && pools.iter().all(|pool| pool.node_class_group == kwok::GROUP);
         let default_label = if only_kwok {
             kwok::INSTANCE_FAMILY

@@ -9,6 +9,7 @@ mod machines;
 mod prometheus;
 mod write;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
@@ -65,8 +66,8 @@ impl SteeringSettings {
 }
 
 /// Asks, decides and writes until the process shall end.
-pub(crate) async fn control(shared: &Shared, settings: &Settings) -> Result<(), Error> {
-    let Some(steering) = &settings.steering else {
+pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Result<(), Error> {
+    let Some(steering) = settings.steering.clone().map(Arc::new) else {
         if !settings.once {
             shared.stop.wait().await;
         }
@@ -77,20 +78,20 @@ pub(crate) async fn control(shared: &Shared, settings: &Settings) -> Result<(), 
         info!("prometheusUrl is not set: preferences only, cost-aware overlays are left alone");
     }
     let mut steerer = Steerer {
-        decider: Decider::new(steering, &settings.catalogue),
+        decider: Decider::new(Arc::clone(&steering), &settings.catalogue),
         writer: OverlayWriter::new(&shared.client),
         reporter: Reporter::new(&shared.client),
         printed: String::new(),
         doubts: String::new(),
-        shared,
-        settings,
-        steering,
+        shared: Arc::clone(&shared),
+        settings: Arc::clone(&settings),
+        steering: Arc::clone(&steering),
     };
     if settings.once {
         return steerer.once(prometheus).await;
     }
     let mut retry = RETRY.0;
-    let mut pending = prometheus.clone().map(|it| ask(it, settings, Duration::ZERO));
+    let mut pending = prometheus.clone().map(|it| ask(it, &settings, Duration::ZERO));
     loop {
         let observed = tokio::select! {
             () = shared.watches.changed_for_steering() => {
@@ -102,7 +103,7 @@ pub(crate) async fn control(shared: &Shared, settings: &Settings) -> Result<(), 
             () = shared.stop.wait() => return Ok(()),
         };
         if let (Some(_), Some(prometheus)) = (&observed, &prometheus) {
-            pending = Some(ask(prometheus.clone(), settings, steering.interval));
+            pending = Some(ask(prometheus.clone(), &settings, steering.interval));
         }
         let failures = steerer.pass(observed).await?;
         retry = if failures.is_empty() {
@@ -139,20 +140,20 @@ async fn next(pending: &mut Option<JoinHandle<Observed>>) -> Observed {
     std::future::pending().await
 }
 
-struct Steerer<'a> {
-    decider: Decider<'a>,
+struct Steerer {
+    decider: Decider,
     writer: OverlayWriter,
     reporter: Reporter,
     /// What the last dry run said, so that it is said once.
     printed: String,
     /// The doubts that were logged.
     doubts: String,
-    shared: &'a Shared,
-    settings: &'a Settings,
-    steering: &'a SteeringSettings,
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    steering: Arc<SteeringSettings>,
 }
 
-impl Steerer<'_> {
+impl Steerer {
     async fn once(mut self, prometheus: Option<Prometheus>) -> Result<(), Error> {
         let observed = match prometheus {
             Some(prometheus) => {
@@ -176,7 +177,7 @@ impl Steerer<'_> {
 
     /// Decides from what is known now, and writes what follows.
     async fn pass(&mut self, observed: Option<Observed>) -> Result<Vec<Failure>, Error> {
-        let metrics = &self.settings.metrics.steering;
+        let metrics = self.settings.metrics.steering.clone();
         let began = Instant::now();
         let asked = observed.as_ref().map(|(_, asked)| *asked);
         if let Some((observation, _)) = observed {
@@ -225,8 +226,8 @@ impl Steerer<'_> {
             }
             return Ok(Vec::new());
         }
-        let metrics = &self.settings.metrics.steering;
-        let failures = self.writer.carry_out(&decided.actions, metrics).await;
+        let metrics = self.settings.metrics.steering.clone();
+        let failures = self.writer.carry_out(&decided.actions, &metrics).await;
         self.reporter.report(decided, &failures, Timestamp::now()).await;
         Ok(failures)
     }

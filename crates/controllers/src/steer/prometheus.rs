@@ -132,7 +132,7 @@ impl Prometheus {
         }
     }
 
-    async fn answer(&self, name: &'static str, query: &str, metrics: &SteeringMetrics) -> Answer {
+    async fn answer(&self, name: &'static str, query: &'static str, metrics: &SteeringMetrics) -> Answer {
         let began = Instant::now();
         let mut pause = BACKOFF;
         let mut attempt = 0;
@@ -154,7 +154,7 @@ impl Prometheus {
         answer
     }
 
-    async fn ask(&self, query: &str) -> Result<Vec<Sample>, Refusal> {
+    async fn ask(&self, query: &'static str) -> Result<Vec<Sample>, Refusal> {
         let uri = format!("/api/v1/query?query={}", escape(query));
         let request = Request::get(uri).body(Body::empty());
         let request = request.map_err(|error| Refusal::for_good(error.to_string()))?;

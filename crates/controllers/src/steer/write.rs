@@ -56,13 +56,18 @@ impl OverlayWriter {
 
     /// Writes first what is new or changed, then takes away what goes, and gives back what failed.
     pub(super) async fn carry_out(&mut self, actions: &[Action], metrics: &SteeringMetrics) -> Vec<Failure> {
-        let is_delete = |action: &&Action| matches!(action, Action::Delete(_));
         let mut failures = Vec::new();
         for deletes in [false, true] {
-            let batch = actions.iter().filter(|action| is_delete(action) == deletes);
-            let writes = batch.map(|action| {
+            let batch = actions
+                .iter()
+                .filter(|action| matches!(action, Action::Delete(_)) == deletes);
+            let batch: Vec<Action> = batch.cloned().collect();
+            let writes = batch.into_iter().map(|action| {
                 let overlays = self.overlays.clone();
-                async move { (action, carry_out(&overlays, action).await) }
+                async move {
+                    let result = carry_out(&overlays, &action).await;
+                    (action, result)
+                }
             });
             let mut writes = futures::stream::iter(writes).buffer_unordered(CONCURRENCY);
             while let Some((action, result)) = writes.next().await {
@@ -74,7 +79,7 @@ impl OverlayWriter {
                     }
                     Err(error) => {
                         metrics.operation_error(operation, error_type(&error));
-                        failures.push(failure(action, &error));
+                        failures.push(failure(&action, &error));
                     }
                 }
             }
