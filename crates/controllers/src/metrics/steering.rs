@@ -229,10 +229,13 @@ impl Collector for Gauges {
         let data = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut family = |name: &str, help: &str, series: &[(Labels, f64)]| {
             let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for (labels, value) in series {
+            for (labels, value) in series.iter().filter(|(labels, _)| !labels.is_empty()) {
                 ConstGauge::new(*value).encode(family.encode_family(labels)?)?;
             }
-            Ok::<_, fmt::Error>(())
+            match series {
+                [(labels, value)] if labels.is_empty() => ConstGauge::new(*value).encode(family),
+                _ => Ok(()),
+            }
         };
         let one = |value: f64| vec![(Labels::new(), value)];
         let flag = |is_true: bool| one(f64::from(u8::from(is_true)));

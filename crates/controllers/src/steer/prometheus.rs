@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body as AnyBody, to_bytes};
+use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
@@ -74,6 +75,7 @@ pub(crate) struct Prometheus {
     client: Client,
     timeout: Duration,
     retries: u32,
+    token_file: Option<String>,
 }
 
 impl Prometheus {
@@ -89,13 +91,10 @@ impl Prometheus {
         config.write_timeout = Some(settings.timeout);
         config.default_retry = false;
         config.root_cert_file = settings.ca_file.as_ref().map(Into::into);
-        let mut auth = json!({});
-        if let Some(file) = &settings.bearer_token_file {
-            auth = json!({"tokenFile": file});
-        }
-        if let Some((user, password)) = &settings.basic {
-            auth = json!({"username": user, "password": password});
-        }
+        let auth = match &settings.basic {
+            Some((user, password)) => json!({"username": user, "password": password}),
+            None => json!({}),
+        };
         config.auth_info = serde_json::from_value(auth).map_err(|error| failed(error.to_string()))?;
         for (name, value) in &settings.headers {
             let header: HeaderName = name
@@ -111,6 +110,7 @@ impl Prometheus {
             client,
             timeout: settings.timeout,
             retries: settings.retries,
+            token_file: settings.bearer_token_file.clone(),
         })
     }
 
@@ -156,7 +156,15 @@ impl Prometheus {
 
     async fn ask(&self, query: &'static str) -> Result<Vec<Sample>, Refusal> {
         let uri = format!("/api/v1/query?query={}", escape(query));
-        let request = Request::get(uri).body(Body::empty());
+        let mut request = Request::get(uri);
+        if let Some(file) = &self.token_file {
+            // Tokens are renewed in place, so the file is read for every question; it often ends with a new line.
+            let token = std::fs::read_to_string(file);
+            let token =
+                token.map_err(|error| Refusal::again(format!("cannot read the token in {file}: {error}")))?;
+            request = request.header(AUTHORIZATION, format!("Bearer {}", token.trim()));
+        }
+        let request = request.body(Body::empty());
         let request = request.map_err(|error| Refusal::for_good(error.to_string()))?;
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| Refusal::again(chain(&error)))?;

@@ -75,7 +75,11 @@ impl Exporter {
     }
 
     pub(crate) fn show(&self, series: &Series) {
-        *self.0.lock().unwrap() = series.text();
+        self.raw(&series.text());
+    }
+
+    pub(crate) fn raw(&self, text: &str) {
+        text.clone_into(&mut self.0.lock().unwrap());
     }
 }
 
@@ -231,7 +235,10 @@ pub(crate) async fn fetch(url: String) -> (u16, String) {
             .http_status_as_error(false)
             .build()
             .new_agent();
-        let mut answer = agent.get(&url).call().unwrap();
+        let mut answer = match agent.get(&url).call() {
+            Ok(answer) => answer,
+            Err(error) => return (502, error.to_string()),
+        };
         (
             answer.status().as_u16(),
             answer.body_mut().read_to_string().unwrap(),
