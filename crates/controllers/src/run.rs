@@ -141,7 +141,7 @@ pub enum Error {
     #[error("cannot read the cluster: {0}")]
     Unreadable(String),
     /// A single pass was asked for, and not everything could be written.
-    #[error("{count} of the writes failed; the first was NodeOverlay {overlay}: {error}")]
+    #[error("{count} NodeOverlay{} could not be written; the first was {overlay}: {error}", if *.count == 1 { "" } else { "s" })]
     Unwritten {
         /// How many.
         count: usize,

@@ -287,7 +287,7 @@ async fn a_single_pass_says_what_it_lacks() {
     .await
     .to_string();
     assert!(
-        error.starts_with("1 status could not be written; the first was NodeOverlay a: ")
+        error.starts_with("1 NodeOverlay could not be written; the first was a: ")
             && error.contains("forbidden"),
         "{error}"
     );
