@@ -442,3 +442,18 @@ fn a_file_may_be_empty_and_hold_nulls() {
         assert_eq!(layers.resolve().unwrap(), Config::default(), "{text}");
     }
 }
+
+#[test]
+fn the_guide_lists_every_key_with_default_and_accepted_form() {
+    let page = include_str!("../../../../docs/src/configuration.md");
+    for key in KEYS {
+        let default = match key.default {
+            "" => String::new(),
+            default => format!("`{default}`"),
+        };
+        let row = format!("| `{}` | {default} | {} | {} |", key.path, key.expected, key.help);
+        assert!(page.lines().any(|line| line == row), "missing: {row}");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| `")).count();
+    assert_eq!(rows, KEYS.len());
+}
