@@ -21,6 +21,7 @@ use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 use support::{Bed, Text, companion, eventually};
 use veneer_controllers::{Settings, SteeringSettings};
+use veneer_testbed::Part;
 
 /// How soon an overlay must follow its annotation.
 const SOON: Duration = Duration::from_secs(2);
@@ -249,6 +250,46 @@ async fn switching_preferences_off_cleans_up_and_disabled_mode_goes_both_ways() 
     let after = bed.overlays().get("pref-web-2").await.unwrap();
     assert_eq!(after.data["spec"], foreign.data["spec"]);
     assert_eq!(after.metadata.labels, foreign.metadata.labels);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_of_the_api_server_and_writes_of_others_are_survived() {
+    let mut bed = Bed::standalone().await;
+    bed.create_kwok_pool("web").await;
+    annotate(&bed, "web", json!({"veneer.io/preference.1": "a=b adjust=-1%"})).await;
+    let running = bed.run(settings(|_| {}));
+    soon(&bed, "pref-web-1", |_| true).await;
+
+    bed.cluster.stop_part(Part::ApiServer);
+    tokio::task::block_in_place(|| bed.cluster.start_part(Part::ApiServer)).unwrap();
+    annotate(&bed, "web", json!({"veneer.io/preference.1": "a=b adjust=-2%"})).await;
+    // The watch waits longer and longer while the server is away, so this may take more than a moment.
+    eventually("the overlay follows after the restart", async || {
+        let found = bed.overlays().get_opt("pref-web-1").await.unwrap()?;
+        (found.data["spec"]["priceAdjustment"] == "-2%").then_some(())
+    })
+    .await;
+
+    // Another writer touches the overlay all the time; each of our writes names a version, and the last one wins.
+    for round in 0..20 {
+        annotate(
+            &bed,
+            "web",
+            json!({"veneer.io/preference.1": format!("a=b adjust=-{}%", 10 + round)}),
+        )
+        .await;
+        bed.patch_overlay("pref-web-1", json!({"metadata": {"annotations": {"round": round.to_string()}}, "spec": {"weight": 50 + round}}))
+            .await;
+    }
+    eventually("the overlay is as it should be", async || {
+        let found = bed.overlays().get("pref-web-1").await.unwrap();
+        let spec = &found.data["spec"];
+        (spec["priceAdjustment"] == "-29%" && spec["weight"] == 1).then_some(())
+    })
+    .await;
+    let found = bed.overlays().get("pref-web-1").await.unwrap();
+    assert_eq!(found.annotations()["round"], "19", "what others add stays");
+    running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -133,16 +133,14 @@ fn error_type(error: &kube::Error) -> &'static str {
 
 /// The overlay as it is applied; with a version, only onto that one.
 fn manifest(overlay: &NodeOverlay, version: Option<&str>) -> Value {
-    let mut metadata = json!({
-        "name": overlay.metadata.name,
-        "labels": overlay.metadata.labels,
-    });
-    if let Some(owners) = &overlay.metadata.owner_references {
-        metadata["ownerReferences"] = json!(owners);
-    }
-    if let Some(version) = version {
-        metadata["resourceVersion"] = json!(version);
-    }
+    let metadata = [
+        ("name", json!(overlay.metadata.name)),
+        ("labels", json!(overlay.metadata.labels)),
+        ("ownerReferences", json!(overlay.metadata.owner_references)),
+        ("resourceVersion", json!(version)),
+    ];
+    let metadata = metadata.into_iter().filter(|(_, value)| !value.is_null());
+    let metadata: BTreeMap<&str, Value> = metadata.collect();
     json!({
         "apiVersion": "karpenter.sh/v1alpha1",
         "kind": "NodeOverlay",
@@ -197,13 +195,14 @@ async fn replace_spec(
     before: &Existing,
     strip: &[String],
 ) -> Result<String, kube::Error> {
-    let mut patch = json!({
-        "metadata": {"resourceVersion": before.resource_version},
-        "spec": overlay.spec,
-    });
-    for field in strip {
-        patch["spec"][field.as_str()] = Value::Null;
+    let mut spec = serde_json::to_value(&overlay.spec).unwrap_or_default();
+    if let Some(spec) = spec.as_object_mut() {
+        spec.extend(strip.iter().map(|field| (field.clone(), Value::Null)));
     }
+    let patch = json!({
+        "metadata": {"resourceVersion": before.resource_version},
+        "spec": spec,
+    });
     let params = PatchParams {
         field_manager: Some(FIELD_MANAGER.to_owned()),
         ..PatchParams::default()
