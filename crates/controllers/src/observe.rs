@@ -102,22 +102,28 @@ impl<T> Default for Mirror<T> {
     }
 }
 
-impl<T> Mirror<T> {
-    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
+impl<T: PartialEq> Mirror<T> {
+    /// Takes an event in, and says whether anything that counts is new: a Node's heartbeat, for instance, is not.
+    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) -> bool {
         match event {
             Event::Apply(object) => {
-                self.objects.insert(object.name_any(), Arc::new(read(&object)));
+                let new = Arc::new(read(&object));
+                let old = self.objects.insert(object.name_any(), Arc::clone(&new));
+                old.is_none_or(|old| old != new)
             }
-            Event::Delete(object) => {
-                self.objects.remove(&object.name_any());
+            Event::Delete(object) => self.objects.remove(&object.name_any()).is_some(),
+            Event::Init => {
+                self.listed.clear();
+                false
             }
-            Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
                 self.listed.insert(object.name_any(), Arc::new(read(&object)));
+                false
             }
             Event::InitDone => {
                 self.objects = std::mem::take(&mut self.listed);
                 self.synced = true;
+                true
             }
         }
     }
@@ -302,7 +308,7 @@ enum Absent {
     IsEmpty,
 }
 
-async fn follow<T>(
+async fn follow<T: PartialEq>(
     stream: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     kind: &'static str,
     absent: Absent,
@@ -319,8 +325,7 @@ async fn follow<T>(
                 if !partial && mirror.error.take().is_some() {
                     info!(kind, "watching again");
                 }
-                mirror.apply(event, &read);
-                if partial {
+                if !mirror.apply(event, &read) {
                     continue;
                 }
             }
@@ -500,6 +505,25 @@ mod tests {
         apply(Event::Init);
         assert_eq!(apply(Event::InitApply(object("c"))), (true, "b c".to_owned()));
         assert_eq!(apply(Event::InitDone), (true, "c".to_owned()));
+    }
+
+    #[test]
+    fn only_what_counts_is_a_change() {
+        let mut mirror = Mirror::default();
+        let mut apply = |event| mirror.apply(event, seen_pool);
+        assert!(!apply(Event::Init));
+        assert!(!apply(Event::InitApply(object("a"))));
+        assert!(apply(Event::InitDone));
+        let mut same = object("a");
+        same.data = serde_json::json!({"status": {"nodes": 3}});
+        assert!(!apply(Event::Apply(same)));
+        let mut other = object("a");
+        other
+            .annotations_mut()
+            .insert("veneer.io/preference.1".to_owned(), "x".to_owned());
+        assert!(apply(Event::Apply(other)));
+        assert!(!apply(Event::Delete(object("b"))));
+        assert!(apply(Event::Delete(object("a"))));
     }
 
     #[test]

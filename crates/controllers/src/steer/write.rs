@@ -32,6 +32,8 @@ pub(super) struct Failure {
     pub(super) error: String,
     /// The NodePool whose preference the API server refused.
     refused_for: Option<String>,
+    /// Somebody else was faster; the watch brings what they wrote, and the next pass decides again.
+    overtaken: bool,
 }
 
 /// Writes overlays.
@@ -86,6 +88,7 @@ impl OverlayWriter {
         }
         let failing: BTreeMap<String, String> = failures
             .iter()
+            .filter(|one| !one.overtaken)
             .map(|one| (one.overlay.clone(), one.error.clone()))
             .collect();
         for (overlay, error) in failing
@@ -112,8 +115,12 @@ fn failure(action: &Action, error: &kube::Error) -> Failure {
     };
     Failure {
         overlay: action.name().to_owned(),
-        error: chain(error),
+        error: match error {
+            kube::Error::Api(status) => status.message.clone(),
+            other => chain(other),
+        },
         refused_for: pool.filter(|_| refused),
+        overtaken: matches!(error, kube::Error::Api(status) if status.is_conflict()),
     }
 }
 
