@@ -99,18 +99,15 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
                 None
             }
             observed = next(&mut pending) => Some(observed),
-            () = sleep(retry), if steerer.writer.is_failing() => None,
+            () = sleep(retry), if steerer.writer.is_failing() || steerer.reporter.is_failing() => None,
             () = shared.stop.wait() => return Ok(()),
         };
         if let (Some(_), Some(prometheus)) = (&observed, &prometheus) {
             pending = Some(ask(prometheus.clone(), &settings, steering.interval));
         }
         let failures = steerer.pass(observed).await?;
-        retry = if failures.is_empty() {
-            RETRY.0
-        } else {
-            RETRY.1.min(retry * 2)
-        };
+        let fine = failures.is_empty() && !steerer.reporter.is_failing();
+        retry = if fine { RETRY.0 } else { RETRY.1.min(retry * 2) };
     }
 }
 

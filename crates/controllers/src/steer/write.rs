@@ -225,6 +225,8 @@ pub(super) struct Reporter {
     events: Api<Event>,
     told: BTreeSet<String>,
     taken: BTreeSet<String>,
+    /// Whether a warning could not be written.
+    failing: bool,
 }
 
 struct Warning {
@@ -249,11 +251,17 @@ impl Reporter {
             events: Api::namespaced(client.clone(), "default"),
             told: BTreeSet::new(),
             taken: BTreeSet::new(),
+            failing: false,
         }
+    }
+
+    pub(super) fn is_failing(&self) -> bool {
+        self.failing
     }
 
     pub(super) async fn report(&mut self, decided: &Decided, failures: &[Failure], now: Timestamp) {
         let mut told = BTreeSet::new();
+        self.failing = false;
         for warning in warnings(decided, failures) {
             let name = warning.name();
             if self.told.contains(&name) {
@@ -274,7 +282,8 @@ impl Reporter {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
                 Err(error) => {
-                    warn!(node_pool = warning.pool, error = %chain(&error), "cannot write an event");
+                    warn!(node_pool = warning.pool, error = %chain(&error), "cannot write an event; trying again");
+                    self.failing = true;
                     continue;
                 }
             }
