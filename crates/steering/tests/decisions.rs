@@ -452,3 +452,68 @@ proptest! {
         prop_assert!(decisions.iter().all(|one| one.used.taken <= one.balance.unwrap().left + 1e-9));
     }
 }
+
+#[test]
+fn a_doubt_about_one_target_makes_nothing_new() {
+    let mut answers = used(f64::NAN);
+    answers.reserve(ACCOUNT, REGION, "", "m5.large", f64::NAN);
+    let decisions = answers.decide(&[], &[]);
+    assert_eq!(decisions.len(), 2);
+    for decision in decisions {
+        assert_eq!(
+            (decision.state, decision.reason.as_str()),
+            (State::Removed, "incomplete-data")
+        );
+        assert!(!decision.should_exist() && decision.balance.is_none());
+    }
+}
+
+#[test]
+fn launches_that_leave_less_than_a_typical_node_are_named_as_the_reason() {
+    let mut answers = Answers::empty();
+    answers.plan("arn:a", [ACCOUNT, "m5", REGION], [100.0, 1.0, 50.0]);
+    let machines = [machine("a", "m5.large", 0.6, 5)];
+    assert_eq!(
+        verdict(&answers.decide(&[], &machines), &m5()),
+        "Removed used-up-by-launches"
+    );
+    let old = [machine("a", "m5.large", 0.6, 9_999)];
+    assert_eq!(
+        verdict(&answers.decide(&[], &old), &m5()),
+        "Active capacity-available"
+    );
+}
+
+#[test]
+fn an_overlay_that_was_asked_for_waits_even_if_nobody_saw_it_exist() {
+    let mut memory = Memory::default();
+    let none = BTreeSet::new();
+    let mut step = |percent: f64| {
+        decide(&used(percent).ledger(), &none, &[], policy(), &mut memory)[0]
+            .reason
+            .as_str()
+    };
+    assert_eq!(step(50.0), "capacity-available");
+    assert_eq!(step(96.0), "utilization-above-threshold");
+    assert_eq!(step(94.0), "waiting-for-hysteresis");
+}
+
+#[test]
+fn a_new_plan_after_the_old_one_ended_does_not_wait() {
+    let mut memory = Memory::default();
+    let existing = BTreeSet::from([m5()]);
+    let reason = |answers: &Answers, existing: &BTreeSet<Target>, memory: &mut Memory| {
+        decide(&answers.ledger(), existing, &[], policy(), memory)[0]
+            .reason
+            .as_str()
+    };
+    assert_eq!(
+        reason(&used(96.0), &existing, &mut memory),
+        "utilization-above-threshold"
+    );
+    assert_eq!(reason(&Answers::empty(), &existing, &mut memory), "no-commitment");
+    assert_eq!(
+        reason(&used(94.0), &BTreeSet::new(), &mut memory),
+        "capacity-available"
+    );
+}
