@@ -5,6 +5,7 @@
     reason = "a benchmark may fail loudly on input that it made itself"
 )]
 
+mod instructions;
 mod measure;
 mod overlay;
 mod schedule;
@@ -39,6 +40,15 @@ enum What {
         #[arg(long, value_enum, default_values = ["fake", "aws"])]
         types: Vec<schedule::Types>,
     },
+    /// Instructions of three fixed workloads (callgrind) against those on record
+    Instructions {
+        /// Puts the counts on record
+        #[arg(long)]
+        record: bool,
+    },
+    /// One of those workloads, once
+    #[command(hide = true)]
+    Workload { which: instructions::Workload },
     /// Our half of a benchmark, in a process of its own so that its memory can be measured
     #[command(hide = true)]
     ScheduleOurs {
@@ -62,6 +72,8 @@ fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
+        What::Instructions { record } => instructions::compare(record),
+        What::Workload { which } => instructions::run(which),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),
         What::ScheduleOurs {
             case,

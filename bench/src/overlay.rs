@@ -11,7 +11,8 @@ use serde_json::{Value, json};
 use veneer_agreement::{Rng, karpenter_module, oracle};
 use veneer_api::{NodeOverlay, NodePool};
 use veneer_engine::catalogue::kwok;
-use veneer_engine::overlay::{Evaluator, Overlay, Pool, PriceChange, TieBreak, Verdict};
+use veneer_engine::instance_type::Catalogue;
+use veneer_engine::overlay::{Evaluator, Overlay, Pool, PriceChange, Problem, TieBreak, Verdict};
 
 use crate::measure::{median_ms, peak_rss_mib};
 
@@ -116,34 +117,17 @@ fn run<T: serde::de::DeserializeOwned>(command: &mut Command, case: &Value) -> R
 /// Our half: the same objects through our evaluator.
 pub(crate) fn ours(file: &Path) -> Result<()> {
     let case: Value = serde_json::from_str(&std::fs::read_to_string(file)?)?;
-    let path = karpenter_module()?.join(CATALOGUE);
-    let catalogue = Arc::new(kwok::parse(
-        &std::fs::read_to_string(&path)?,
-        &path.display().to_string(),
-    )?);
-    let pools: Vec<NodePool> = serde_json::from_value(case["nodePools"].clone())?;
-    let manifests: Vec<NodeOverlay> = serde_json::from_value(case["overlays"].clone())?;
-    let pools: Vec<Pool> = pools.iter().map(Pool::from).collect();
-    let read = || {
-        manifests
-            .iter()
-            .map(|manifest| Overlay::read(manifest, &catalogue.rules))
-            .collect::<Vec<_>>()
-    };
-
-    let from_scratch_ms =
-        median_ms(|| Evaluator::new(Arc::clone(&catalogue), TieBreak::default()).evaluate(&pools, &read()));
-    let mut evaluator = Evaluator::new(Arc::clone(&catalogue), TieBreak::default());
-    let mut overlays = read();
-    let evaluation = evaluator.evaluate(&pools, &overlays);
+    let input = Input::new(case)?;
+    let scratch = || Evaluator::new(Arc::clone(&input.catalogue), TieBreak::default());
+    let from_scratch_ms = median_ms(|| scratch().evaluate(&input.pools, &input.overlays()));
+    let mut evaluator = scratch();
+    let mut overlays = input.overlays();
+    let evaluation = evaluator.evaluate(&input.pools, &overlays);
     let mut changes = 0;
     let one_changed_ms = median_ms(|| {
         changes += 1;
-        let at = changes * 7 % overlays.len();
-        if let Some(Ok(overlay)) = overlays.get_mut(at) {
-            overlay.price = PriceChange::adjustment(&format!("+{}.5", changes % 90)).ok();
-        }
-        evaluator.evaluate(&pools, &overlays)
+        change_one(&mut overlays, changes);
+        evaluator.evaluate(&input.pools, &overlays)
     });
     let ready = evaluation
         .verdicts()
@@ -158,6 +142,55 @@ pub(crate) fn ours(file: &Path) -> Result<()> {
     };
     writeln!(std::io::stdout().lock(), "{}", serde_json::to_string(&ours)?)?;
     Ok(())
+}
+
+/// Evaluating `count` overlays from scratch, and ten times with one changed, for callgrind to count.
+pub(crate) fn workload(count: usize) -> Result<impl FnMut()> {
+    let input = Input::new(case(count))?;
+    Ok(move || {
+        let mut evaluator = Evaluator::new(Arc::clone(&input.catalogue), TieBreak::default());
+        let mut overlays = input.overlays();
+        std::hint::black_box(evaluator.evaluate(&input.pools, &overlays));
+        for change in 0..10 {
+            change_one(&mut overlays, change);
+            std::hint::black_box(evaluator.evaluate(&input.pools, &overlays));
+        }
+    })
+}
+
+/// What our evaluator works on.
+struct Input {
+    catalogue: Arc<Catalogue>,
+    pools: Vec<Pool>,
+    manifests: Vec<NodeOverlay>,
+}
+
+impl Input {
+    fn new(mut case: Value) -> Result<Self> {
+        let path = karpenter_module()?.join(CATALOGUE);
+        let text = std::fs::read_to_string(&path)?;
+        let pools: Vec<NodePool> = serde_json::from_value(case["nodePools"].take())?;
+        Ok(Self {
+            catalogue: Arc::new(kwok::parse(&text, &path.display().to_string())?),
+            pools: pools.iter().map(Pool::from).collect(),
+            manifests: serde_json::from_value(case["overlays"].take())?,
+        })
+    }
+
+    fn overlays(&self) -> Vec<Read> {
+        let read = |manifest| Overlay::read(manifest, &self.catalogue.rules);
+        self.manifests.iter().map(read).collect()
+    }
+}
+
+/// An overlay as read, or its faults.
+type Read = Result<Overlay, (String, Vec<Problem>)>;
+
+fn change_one(overlays: &mut [Read], change: usize) {
+    let at = change * 7 % overlays.len();
+    if let Some(Ok(overlay)) = overlays.get_mut(at) {
+        overlay.price = PriceChange::adjustment(&format!("+{}.5", change % 90)).ok();
+    }
 }
 
 /// Overlays as a large installation has them: most on families, sizes and types, some on whole architectures, weights

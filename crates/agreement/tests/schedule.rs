@@ -38,13 +38,14 @@ fn the_scheduler_agrees_with_karpenter() {
         report.total
     );
     assert!(report.refused.is_empty(), "seed {seed}: {:#?}", report.refused);
-    for difference in &report.differences {
-        println!("differs: {difference:#?}");
+    // Where Karpenter's answers follow Go's map order, about one scenario in ten thousand gets an answer of ours that it
+    // gives too rarely to be seen (the guide explains the class). It is printed; two in one sample are no chance.
+    let (exact, unsettled): (Vec<_>, Vec<_>) = report.differences.iter().partition(|one| one.repeats);
+    for difference in &unsettled {
+        println!("differs where Karpenter does not repeat itself: {difference:#?}");
     }
-    // About one scenario in a thousand differs (the guide lists the classes), so a sample may hold one of them; it
-    // is printed to be looked into. Two in one sample are no chance.
     assert!(
-        report.differences.len() <= 1,
+        exact.is_empty() && unsettled.len() <= 1,
         "{} of {CASES} scenarios differ; repeat with `agreement schedule --seed {seed} --case NUMBER`: {:#?}",
         report.total.differs,
         report.differences
@@ -69,11 +70,14 @@ fn every_constraint_is_drawn_alone_and_with_others() {
 }
 
 #[test]
-fn the_checker_finds_nothing_in_karpenters_own_answers() {
+fn the_checker_finds_next_to_nothing_in_karpenters_own_answers() {
     let facts = Facts::load().expect("Karpenter's catalogue");
     let seed = seed();
     let found = check_theirs(&facts, &sample(seed, 60)).expect("Karpenter answers");
-    assert!(found.is_empty(), "seed {seed}: {found:#?}");
+    println!("the checker objects to {found:#?}");
+    // Karpenter itself breaks a constraint in one scenario of a thousand: the guide says when. A checker that objects
+    // to more than a single one of sixty is wrong.
+    assert!(found.len() <= 1, "seed {seed}: {found:#?}");
 }
 
 /// Two pods that may not share a node, each with a demand of its own.

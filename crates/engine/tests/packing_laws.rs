@@ -9,12 +9,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use veneer_engine::catalogue::kwok;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::packing::{NewNodeClaim, Objects, Options, Problem, Results, solve};
+use veneer_engine::packing::{NewNodeClaim, Objects, Options, PodRecord, Problem, Results, solve};
 use veneer_engine::quantity::Quantity;
 
 const ZONE: &str = "topology.kubernetes.io/zone";
@@ -162,7 +161,7 @@ fn objects(generated: &Generated) -> Objects {
     }
 }
 
-fn request(pod: &Pod, resource: &str) -> Quantity {
+fn request(pod: &PodRecord, resource: &str) -> Quantity {
     let requests = pod.spec.as_ref().unwrap().containers[0]
         .resources
         .as_ref()
@@ -173,7 +172,7 @@ fn request(pod: &Pod, resource: &str) -> Quantity {
     requests[resource].0.parse().unwrap()
 }
 
-fn kind(pod: &Pod) -> &str {
+fn kind(pod: &PodRecord) -> &str {
     &pod.metadata.labels.as_ref().unwrap()["app"]
 }
 

@@ -272,10 +272,12 @@ fn pods_of_a_node_that_goes_away_are_placed_again() {
     let mut leaving = node("n0", "4", json!({}), json!([]));
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
     objects.nodes = read(vec![leaving]);
-    objects.pods = read(vec![pod("p", "1", "1Gi", json!({ "nodeName": "n0" }))]);
+    objects.pods = read(vec![pod("p", "1", "1Gi", json!({ "nodeName": "n0" }))])
+        .into_iter()
+        .collect();
     assert_eq!(counts(&run(&objects)), [1]);
     // It ran already, so a claim that is gone since does not hold it back, as it would a pending pod.
     let lost = json!({ "nodeName": "n0", "volumes": [{ "name": "v", "persistentVolumeClaim": { "claimName": "gone" } }] });
-    objects.pods = read(vec![pod("p", "1", "1Gi", lost)]);
+    objects.pods = read(vec![pod("p", "1", "1Gi", lost)]).into_iter().collect();
     assert_eq!(counts(&run(&objects)), [1]);
 }

@@ -41,6 +41,8 @@ type cluster struct {
 	kube        client.Client
 	provider    *recorder
 	provisioner *provisioning.Provisioner
+	state       *state.Cluster
+	events      events.Recorder
 }
 
 // The recorder remembers which catalogue entry an overlaid instance type was made from.
@@ -72,19 +74,20 @@ func newCluster(instanceTypes []*cloudprovider.InstanceType, in Case) (*cluster,
 		catalogue:     instanceTypes,
 		base:          map[*cloudprovider.InstanceType]*cloudprovider.InstanceType{},
 	}
-	state := state.NewCluster(clock.RealClock{}, kube, provider)
+	cluster := &cluster{ctx: ctx, kube: kube, provider: provider, events: events.NewRecorder(&record.FakeRecorder{})}
+	cluster.state = state.NewCluster(clock.RealClock{}, kube, provider)
 	if in.Options.NodeOverlay {
-		controller := nodeoverlay.NewController(clock.RealClock{}, kube, undecorated, store, state)
+		controller := nodeoverlay.NewController(clock.RealClock{}, kube, undecorated, store, cluster.state)
 		if _, err := controller.Reconcile(ctx, reconcile.Request{}); err != nil {
 			return nil, err
 		}
 	}
-	if err := fill(ctx, state, kube, objects); err != nil {
+	if err := fill(ctx, cluster.state, kube, objects); err != nil {
 		return nil, err
 	}
-	provisioner := provisioning.NewProvisioner(kube, events.NewRecorder(&record.FakeRecorder{}), provider, state,
+	cluster.provisioner = provisioning.NewProvisioner(kube, cluster.events, provider, cluster.state,
 		clock.RealClock{}, deviceallocation.NewController(kube), virtualpods.NewVirtualPodCache(kube))
-	return &cluster{ctx: ctx, kube: kube, provider: provider, provisioner: provisioner}, nil
+	return cluster, nil
 }
 
 // Karpenter's defaults, and what the case says.

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/multierr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/clock"
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
@@ -124,7 +125,12 @@ func (c *cluster) ignored(result *Result, known map[string]bool) error {
 	if err != nil {
 		return err
 	}
-	for _, pod := range pods {
+	// Without a NodePool to launch from it decides nothing about the pods of nodes that go away either.
+	leaving, err := c.state.DeepCopyNodes().Deleting().CurrentlyReschedulablePods(c.ctx, c.kube, clock.RealClock{}, c.events)
+	if err != nil {
+		return err
+	}
+	for _, pod := range append(pods, leaving...) {
 		if known[name(pod)] {
 			continue
 		}

@@ -74,6 +74,8 @@ pub struct Difference {
     pub constraints: Vec<Constraint>,
     /// Where we differ.
     pub details: Vec<String>,
+    /// Whether Karpenter gives one answer every time.
+    pub repeats: bool,
     /// The scenario, made smaller if that was asked for.
     pub scenario: Scenario,
 }
@@ -164,6 +166,7 @@ fn one(
             number,
             constraints: constraints.clone(),
             details: details.clone(),
+            repeats: judgement.theirs.len() == 1,
             scenario: smallest,
         });
     }

@@ -9,6 +9,8 @@ mod fault;
 
 use std::sync::Arc;
 
+use serde::de::{DeserializeSeed, Deserializer, SeqAccess, Visitor};
+
 use super::{CatalogueError, Malformed};
 use crate::instance_type::{Catalogue, InstanceType, Offering, Overhead};
 use crate::labels::{self, LabelRules};
@@ -26,18 +28,46 @@ const RESERVED_MEMORY: i64 = 10 << 20;
 
 /// Reads instance types; `origin` names the text in errors.
 pub fn parse(text: &str, origin: &str) -> Result<Catalogue, CatalogueError> {
-    let entries: Vec<Entry<'_>> = serde_json::from_str(text)
-        .map_err(|error| CatalogueError::Malformed(Box::new(fault::locate(text, origin, &error))))?;
     let mut builder = Builder::new();
-    let types = entries
-        .into_iter()
-        .map(|entry| builder.instance_type(entry))
-        .collect();
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let types = Types(&mut builder)
+        .deserialize(&mut reader)
+        .and_then(|types| reader.end().map(|()| types))
+        .map_err(|error| CatalogueError::Malformed(Box::new(fault::locate(text, origin, &error))))?;
     Ok(Catalogue {
         vocabulary: builder.vocabulary,
         rules: builder.rules,
         types,
     })
+}
+
+/// The list of entries, each made into a type as soon as it is read: all of them at once would take more memory than
+/// the types.
+struct Types<'b>(&'b mut Builder);
+
+impl<'de> DeserializeSeed<'de> for Types<'_> {
+    type Value = Vec<InstanceType>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Types<'_> {
+    type Value = Vec<InstanceType>;
+
+    fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a sequence")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut entries: A) -> Result<Self::Value, A::Error> {
+        let mut types = Vec::new();
+        while let Some(entry) = entries.next_element::<Entry<'de>>()? {
+            types.push(self.0.instance_type(entry));
+        }
+        types.shrink_to_fit();
+        Ok(types)
+    }
 }
 
 struct Builder {

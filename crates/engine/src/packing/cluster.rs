@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::LazyLock;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::node_claim::CONDITION_INSTANCE_TERMINATING;
 use veneer_api::{ConditionStatus, NodeClaim, find_condition};
 
 use super::Objects;
+use super::PodRecord;
 use super::pod_requests::resource_list;
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
@@ -33,31 +34,27 @@ pub(super) struct ClusterNode<'a> {
 }
 
 /// Whether the pod has ended.
-pub(super) fn is_terminal(pod: &Pod) -> bool {
+pub(super) fn is_terminal(pod: &PodRecord) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Failed" | "Succeeded"))
 }
 
 /// Whether a pod is one of a controller of `kind` in `api_version`.
-pub(super) fn is_owned_by(pod: &Pod, api_version: &str, kind: &str) -> bool {
-    let owners = pod.metadata.owner_references.iter().flatten();
+pub(super) fn is_owned_by(pod: &PodRecord, api_version: &str, kind: &str) -> bool {
+    let owners = pod.metadata.owner_references.as_deref().into_iter().flatten();
     owners
         .into_iter()
         .any(|owner| owner.api_version == api_version && owner.kind == kind)
 }
 
 /// Whether a pod is one of a DaemonSet.
-pub(super) fn is_daemon(pod: &Pod) -> bool {
+pub(super) fn is_daemon(pod: &PodRecord) -> bool {
     is_owned_by(pod, "apps/v1", "DaemonSet")
 }
 
 /// The node that the pod is on, if it is on one.
-pub(super) fn node_name(pod: &Pod) -> Option<&str> {
-    pod.spec
-        .as_ref()?
-        .node_name
-        .as_deref()
-        .filter(|name| !name.is_empty())
+pub(super) fn node_name(pod: &PodRecord) -> Option<&str> {
+    pod.node_name.as_deref()
 }
 
 fn metadata_labels(labels: Option<&Labels>) -> &Labels {

@@ -7,10 +7,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, Pod, PodAffinityTerm, PreferredSchedulingTerm, Toleration, TopologySpreadConstraint,
+    NodeSelectorTerm, PodAffinityTerm, PreferredSchedulingTerm, Toleration, TopologySpreadConstraint,
     WeightedPodAffinityTerm,
 };
 
+use super::PodRecord;
 use super::PreferencePolicy;
 use super::go_sort::sort_slice;
 use super::terms::add_term;
@@ -34,7 +35,7 @@ pub(super) struct Constraints {
 
 impl Constraints {
     /// The demands of `pod`; with [`PreferencePolicy::Ignore`] its preferences are left out from the start.
-    pub(super) fn of(pod: &Pod, policy: PreferencePolicy) -> Self {
+    pub(super) fn of(pod: &PodRecord, policy: PreferencePolicy) -> Self {
         let Some(spec) = &pod.spec else {
             return Self::default();
         };
@@ -182,7 +183,7 @@ mod tests {
     fn preferences_are_dropped_in_karpenters_order() {
         let term = |key: &str| json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
         let near = |key: &str| json!({ "topologyKey": key, "labelSelector": {} });
-        let pod: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": {
+        let pod: PodRecord = serde_json::from_value(json!({ "metadata": {}, "spec": {
             "containers": [],
             "affinity": {
                 "nodeAffinity": {

@@ -1,8 +1,10 @@
 //! DaemonSets: what they take of every node that they run on.
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
+use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::DaemonSet;
+
+use super::PodRecord;
 use super::amounts::{Amount, Dimensions, add};
 use super::constraints::Constraints;
 use super::fingerprint::needs_devices;
@@ -38,9 +40,9 @@ pub(super) fn daemons(objects: &Objects) -> Vec<Daemon> {
 /// The pod of one DaemonSet, unless it needs dynamic resource allocation.
 fn daemon(daemon_set: &DaemonSet, objects: &Objects) -> Option<Daemon> {
     let template = daemon_set.spec.template.spec.as_ref();
-    let made = || Pod {
-        spec: template.cloned(),
-        ..Pod::default()
+    let made = || PodRecord {
+        spec: template.cloned().map(Arc::new),
+        ..PodRecord::default()
     };
     let mut pod = newest_pod(daemon_set, objects).cloned().unwrap_or_else(made);
     // The controller replaces the required node affinity of its pods by one for a single node.
@@ -52,14 +54,14 @@ fn daemon(daemon_set: &DaemonSet, objects: &Objects) -> Option<Daemon> {
                 .clone()
         });
     if let (Some(required), Some(spec)) = (required, &mut pod.spec) {
-        let affinity = spec
+        let affinity = Arc::make_mut(spec)
             .affinity
             .get_or_insert_default()
             .node_affinity
             .get_or_insert_default();
         affinity.required_during_scheduling_ignored_during_execution = Some(required);
     }
-    if pod.spec.as_ref().is_some_and(needs_devices) {
+    if pod.spec.as_deref().is_some_and(needs_devices) {
         return None;
     }
     let mut constraints = Constraints::of(&pod, PreferencePolicy::Ignore);
@@ -71,20 +73,21 @@ fn daemon(daemon_set: &DaemonSet, objects: &Objects) -> Option<Daemon> {
     })
 }
 
-fn newest_pod<'a>(daemon_set: &DaemonSet, objects: &'a Objects) -> Option<&'a Pod> {
+fn newest_pod<'a>(daemon_set: &DaemonSet, objects: &'a Objects) -> Option<&'a PodRecord> {
     let uid = daemon_set.metadata.uid.as_deref().filter(|uid| !uid.is_empty())?;
     let controlled = objects.pods.iter().filter(|pod| {
-        pod.metadata.namespace == daemon_set.metadata.namespace
+        pod.metadata.namespace.as_deref() == daemon_set.metadata.namespace.as_deref()
             && pod
                 .metadata
                 .owner_references
-                .iter()
+                .as_deref()
+                .into_iter()
                 .flatten()
                 .any(|owner| owner.controller == Some(true) && owner.uid == uid)
     });
     // Of several pods of the same age the first one counts.
     controlled.reduce(|newest, pod| {
-        let created = |pod: &Pod| pod.metadata.creation_timestamp.clone();
+        let created = |pod: &PodRecord| pod.metadata.creation_timestamp.clone();
         if created(pod) > created(newest) {
             pod
         } else {

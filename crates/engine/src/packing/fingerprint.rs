@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, ResourceClaim, Toleration,
+    Affinity, Container, NodeSelectorTerm, PodAffinityTerm, PodSpec, PodStatus, ResourceClaim, Toleration,
     TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -17,33 +17,30 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use super::hash::FastHasher;
 
 /// A hash of what [`same_size`] compares.
-pub(super) fn size_hash(pod: &Pod) -> u64 {
+pub(super) fn size_hash(spec: &PodSpec) -> u64 {
     let mut hasher = FastHasher::default();
-    if let Some(spec) = &pod.spec {
-        for container in spec
-            .containers
-            .iter()
-            .chain(spec.init_containers.iter().flatten())
-        {
-            hasher.maybe(container.restart_policy.as_deref());
-            if let Some(resources) = &container.resources {
-                quantities(&mut hasher, resources.requests.as_ref());
-                quantities(&mut hasher, resources.limits.as_ref());
-            }
+    for container in spec
+        .containers
+        .iter()
+        .chain(spec.init_containers.iter().flatten())
+    {
+        hasher.maybe(container.restart_policy.as_deref());
+        if let Some(resources) = &container.resources {
+            quantities(&mut hasher, resources.requests.as_ref());
+            quantities(&mut hasher, resources.limits.as_ref());
         }
-        quantities(&mut hasher, spec.overhead.as_ref());
-        quantities(
-            &mut hasher,
-            spec.resources
-                .as_ref()
-                .and_then(|resources| resources.requests.as_ref()),
-        );
     }
+    quantities(&mut hasher, spec.overhead.as_ref());
+    let whole = spec.resources.as_ref();
+    quantities(
+        &mut hasher,
+        whole.and_then(|resources| resources.requests.as_ref()),
+    );
     hasher.finish()
 }
 
 /// Whether two pods ask for the same, neither being resized.
-pub(super) fn same_size(a: &Pod, b: &Pod) -> bool {
+pub(super) fn same_size(a: &PodSpec, b: &PodSpec) -> bool {
     let same_containers = |a: &[Container], b: &[Container]| {
         a.len() == b.len()
             && a.iter().zip(b).all(|(a, b)| {
@@ -58,21 +55,14 @@ pub(super) fn same_size(a: &Pod, b: &Pod) -> bool {
     fn init(spec: &PodSpec) -> &[Container] {
         spec.init_containers.as_deref().unwrap_or_default()
     }
-    match (&a.spec, &b.spec) {
-        (Some(x), Some(y)) => {
-            same_containers(&x.containers, &y.containers)
-                && same_containers(init(x), init(y))
-                && x.overhead == y.overhead
-                && x.resources == y.resources
-        }
-        (None, None) => true,
-        _ => false,
-    }
+    same_containers(&a.containers, &b.containers)
+        && same_containers(init(a), init(b))
+        && a.overhead == b.overhead
+        && a.resources == b.resources
 }
 
 /// Whether the pod's status says what its containers have, as during a resize.
-pub(super) fn has_status_resources(pod: &Pod) -> bool {
-    let Some(status) = &pod.status else { return false };
+pub(super) fn has_status_resources(status: &PodStatus) -> bool {
     let containers = status.container_statuses.iter().flatten();
     containers
         .chain(status.init_container_statuses.iter().flatten())
@@ -88,49 +78,41 @@ fn quantities(hasher: &mut FastHasher, list: Option<&BTreeMap<String, Quantity>>
 }
 
 /// A hash of what [`same_demands`] compares.
-pub(super) fn demands_hash(pod: &Pod) -> u64 {
+pub(super) fn demands_hash(spec: &PodSpec) -> u64 {
     let mut hasher = FastHasher::default();
-    if let Some(spec) = &pod.spec {
-        for (key, value) in spec.node_selector.iter().flatten() {
-            hasher.text(key);
-            hasher.text(value);
-        }
-        spec.tolerations
-            .iter()
-            .flatten()
-            .for_each(|item| toleration(&mut hasher, item));
-        spec.topology_spread_constraints
-            .iter()
-            .flatten()
-            .for_each(|item| spread(&mut hasher, item));
-        if let Some(item) = &spec.affinity {
-            affinity(&mut hasher, item);
-        }
-        for port in spec
-            .containers
-            .iter()
-            .flat_map(|container| container.ports.iter().flatten())
-        {
-            hasher.write_u32(port.host_port.unwrap_or(0).unsigned_abs());
-        }
+    for (key, value) in spec.node_selector.iter().flatten() {
+        hasher.text(key);
+        hasher.text(value);
+    }
+    spec.tolerations
+        .iter()
+        .flatten()
+        .for_each(|item| toleration(&mut hasher, item));
+    spec.topology_spread_constraints
+        .iter()
+        .flatten()
+        .for_each(|item| spread(&mut hasher, item));
+    if let Some(item) = &spec.affinity {
+        affinity(&mut hasher, item);
+    }
+    for port in spec
+        .containers
+        .iter()
+        .flat_map(|container| container.ports.iter().flatten())
+    {
+        hasher.write_u32(port.host_port.unwrap_or(0).unsigned_abs());
     }
     hasher.finish()
 }
 
 /// Whether two pods demand the same of a node, their sizes, labels and volumes apart.
-pub(super) fn same_demands(a: &Pod, b: &Pod) -> bool {
-    match (&a.spec, &b.spec) {
-        (Some(a), Some(b)) => {
-            a.node_selector == b.node_selector
-                && a.tolerations == b.tolerations
-                && a.topology_spread_constraints == b.topology_spread_constraints
-                && a.affinity == b.affinity
-                && host_ports_alike(a, b)
-                && device_claims_alike(a, b)
-        }
-        (None, None) => true,
-        _ => false,
-    }
+pub(super) fn same_demands(a: &PodSpec, b: &PodSpec) -> bool {
+    a.node_selector == b.node_selector
+        && a.tolerations == b.tolerations
+        && a.topology_spread_constraints == b.topology_spread_constraints
+        && a.affinity == b.affinity
+        && host_ports_alike(a, b)
+        && device_claims_alike(a, b)
 }
 
 fn host_ports_alike(a: &PodSpec, b: &PodSpec) -> bool {

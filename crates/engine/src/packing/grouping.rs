@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use std::hash::Hasher;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::PodSpec;
 
 use super::cluster::node_name;
 use super::constraints::Constraints;
@@ -20,6 +19,7 @@ use super::shapes::{Source, project, relevant_labels};
 use super::states::States;
 use super::volumes::Storage;
 use super::{Objects, PreferencePolicy, Reason, Unschedulable};
+use super::{PodMetadata, PodRecord};
 use crate::labels::LabelRules;
 use crate::quantity::Quantity;
 use crate::resources::{CPU, MEMORY, ResourceList};
@@ -27,13 +27,20 @@ use crate::resources::{CPU, MEMORY, ResourceList};
 /// One pod of each kind that was met, by hash.
 #[derive(Default)]
 struct Book<'a> {
-    by_hash: FastMap<u64, Vec<(&'a Pod, usize)>>,
-    kinds: Vec<&'a Pod>,
+    by_hash: FastMap<u64, Vec<(&'a PodRecord, usize)>>,
+    /// By the address of what pods share: the same object needs no comparison.
+    by_address: FastMap<usize, usize>,
+    kinds: Vec<&'a PodRecord>,
 }
 
 impl<'a> Book<'a> {
     /// The number of the pod's kind; pods with the same hash are told apart by `same`.
-    fn number(&mut self, pod: &'a Pod, hash: u64, same: impl Fn(&Pod, &Pod) -> bool) -> usize {
+    fn number(
+        &mut self,
+        pod: &'a PodRecord,
+        hash: u64,
+        same: impl Fn(&PodRecord, &PodRecord) -> bool,
+    ) -> usize {
         let alike = self.by_hash.entry(hash).or_default();
         if let Some((_, known)) = alike.iter().find(|(other, _)| same(other, pod)) {
             return *known;
@@ -41,6 +48,31 @@ impl<'a> Book<'a> {
         alike.push((pod, self.kinds.len()));
         self.kinds.push(pod);
         self.kinds.len() - 1
+    }
+
+    /// The number of a kind that the spec alone decides.
+    fn number_by_spec(
+        &mut self,
+        pod: &'a PodRecord,
+        hash: impl Fn(&PodSpec) -> u64,
+        same: impl Fn(&PodRecord, &PodRecord) -> bool,
+    ) -> usize {
+        let address = pod.spec.as_ref().map_or(0, |spec| Arc::as_ptr(spec).addr());
+        if let Some(known) = self.by_address.get(&address) {
+            return *known;
+        }
+        let number = self.number(pod, pod.spec.as_deref().map_or(0, hash), same);
+        self.by_address.insert(address, number);
+        number
+    }
+}
+
+/// Holds two specs against each other; pods without one are alike.
+fn specs(a: &PodRecord, b: &PodRecord, same: impl Fn(&PodSpec, &PodSpec) -> bool) -> bool {
+    match (&a.spec, &b.spec) {
+        (Some(a), Some(b)) => Arc::ptr_eq(a, b) || same(a, b),
+        (None, None) => true,
+        _ => false,
     }
 }
 
@@ -53,15 +85,19 @@ pub(super) struct SizeBook<'a> {
 }
 
 impl<'a> SizeBook<'a> {
-    pub(super) fn size(&mut self, pod: &'a Pod) -> SizeId {
-        // A pod that is being resized is like no other.
-        let same = |a: &Pod, b: &Pod| !has_status_resources(b) && same_size(a, b);
-        let hash = if has_status_resources(pod) {
-            u64::MAX
+    pub(super) fn size(&mut self, pod: &'a PodRecord) -> SizeId {
+        let resized = |pod: &PodRecord| pod.status.as_deref().is_some_and(has_status_resources);
+        let number = if resized(pod) {
+            // What its containers have counts too.
+            let hash = !pod.spec.as_deref().map_or(0, size_hash);
+            let same = |a: &PodSpec, b: &PodSpec| a.containers == b.containers && same_size(a, b);
+            self.book
+                .number(pod, hash, |a, b| a.status == b.status && specs(a, b, same))
         } else {
-            size_hash(pod)
+            self.book
+                .number_by_spec(pod, size_hash, |a, b| !resized(a) && specs(a, b, same_size))
         };
-        let id = SizeId::new(self.book.number(pod, hash, same));
+        let id = SizeId::new(number);
         if id.index() == self.lists.len() {
             let list = pod_requests(pod).unwrap_or_else(|unreadable| {
                 self.faults.insert(id, unreadable.to_string());
@@ -73,29 +109,29 @@ impl<'a> SizeBook<'a> {
     }
 
     /// The pod's size, or why it cannot be read.
-    fn readable_size(&mut self, pod: &'a Pod) -> Result<SizeId, String> {
+    fn readable_size(&mut self, pod: &'a PodRecord) -> Result<SizeId, String> {
         let id = self.size(pod);
         self.faults.get(&id).map_or(Ok(id), |fault| Err(fault.clone()))
     }
 }
 
-fn namespace(pod: &Pod) -> &str {
+fn namespace(pod: &PodRecord) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-fn label<'p>(pod: &'p Pod, key: &str) -> Option<&'p str> {
+fn label<'p>(pod: &'p PodRecord, key: &str) -> Option<&'p str> {
     pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
 
 /// A hash of the namespace and the labels that matter.
-fn label_hash(pod: &Pod, relevant: &BTreeSet<&str>) -> u64 {
+fn label_hash(pod: &PodRecord, relevant: &BTreeSet<&str>) -> u64 {
     let mut hasher = FastHasher::default();
     hasher.text(namespace(pod));
     relevant.iter().for_each(|key| hasher.maybe(label(pod, key)));
     hasher.finish()
 }
 
-fn same_labels(a: &Pod, b: &Pod, relevant: &BTreeSet<&str>) -> bool {
+fn same_labels(a: &PodRecord, b: &PodRecord, relevant: &BTreeSet<&str>) -> bool {
     namespace(a) == namespace(b) && relevant.iter().all(|key| label(a, key) == label(b, key))
 }
 
@@ -121,17 +157,21 @@ struct Demands {
 pub(super) fn group<'a>(
     objects: &'a Objects,
     positions: &[usize],
-    on_nodes: impl Iterator<Item = &'a Pod>,
+    on_nodes: impl Iterator<Item = &'a PodRecord>,
     policy: PreferencePolicy,
     sizes: &mut SizeBook<'a>,
     (storage, rules, states): (&Storage<'_>, &LabelRules, &mut States),
 ) -> Grouped<'a> {
     let mut book = Book::default();
-    let pods: Vec<(usize, &Pod, usize)> = positions
+    let pods: Vec<(usize, &PodRecord, usize)> = positions
         .iter()
         .filter_map(|&position| {
             let pod = objects.pods.get(position)?;
-            Some((position, pod, book.number(pod, demands_hash(pod), same_demands)))
+            Some((
+                position,
+                pod,
+                book.number_by_spec(pod, demands_hash, |a, b| specs(a, b, same_demands)),
+            ))
         })
         .collect();
     let relevant = relevant_labels(book.kinds.iter().copied().chain(on_nodes));
@@ -261,7 +301,7 @@ pub(super) fn sort(
 }
 
 /// The uid, or what stands for it in a file that has none.
-fn identity(metadata: &ObjectMeta) -> Cow<'_, str> {
+fn identity(metadata: &PodMetadata) -> Cow<'_, str> {
     match metadata.uid.as_deref() {
         Some(uid) if !uid.is_empty() => Cow::Borrowed(uid),
         _ => {

@@ -1,8 +1,7 @@
 //! Ports of the node that pods take for themselves.
 
+use super::PodRecord;
 use std::net::IpAddr;
-
-use k8s_openapi::api::core::v1::Pod;
 
 /// A port that a pod takes on its node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -41,7 +40,7 @@ pub(super) fn conflict<'a>(wanted: &'a [HostPort], taken: &[HostPort]) -> Option
 }
 
 /// The ports that `pod` takes. Only ordinary containers count, as in Karpenter.
-pub(super) fn host_ports(pod: &Pod) -> Vec<HostPort> {
+pub(super) fn host_ports(pod: &PodRecord) -> Vec<HostPort> {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let ports = containers.flat_map(|container| container.ports.iter().flatten());
     ports

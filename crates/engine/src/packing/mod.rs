@@ -25,6 +25,7 @@ mod model;
 mod nodes;
 mod objects;
 mod order;
+mod pod_records;
 mod pod_requests;
 mod pods;
 mod pools;
@@ -41,6 +42,7 @@ mod types;
 mod volumes;
 
 pub use objects::{Objects, Problem};
+pub use pod_records::{PodMetadata, PodRecord, Pods};
 pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};
 
 /// What happens to a claim when its types no longer have as many distinct values as `minValues` demands.

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
-
+use super::PodRecord;
 use super::amounts::{Amount, Dimensions};
 use super::cluster::{ClusterNode, Labels, cluster_nodes, is_terminal, node_labels, node_name, node_taints};
 use super::constraints::Constraints;
@@ -309,7 +308,7 @@ fn marked(objects: &Objects, positions: &[usize]) -> BitSet {
 }
 
 /// The pods on nodes whose required anti-affinity binds others.
-fn pods_apart<'a>(objects: &'a Objects, positions: &[usize]) -> Vec<&'a Pod> {
+fn pods_apart<'a>(objects: &'a Objects, positions: &[usize]) -> Vec<&'a PodRecord> {
     let excluded = marked(objects, positions);
     let on_nodes = objects
         .pods
@@ -322,7 +321,7 @@ fn pods_apart<'a>(objects: &'a Objects, positions: &[usize]) -> Vec<&'a Pod> {
         .collect()
 }
 
-fn keeps_apart(pod: &Pod) -> bool {
+fn keeps_apart(pod: &PodRecord) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
     let required = apart.and_then(|apart| apart.required_during_scheduling_ignored_during_execution.as_ref());

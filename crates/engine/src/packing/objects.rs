@@ -4,10 +4,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use veneer_api::{NodeClaim, NodeOverlay, NodePool};
 
+use super::Pods;
 use crate::instance_type::{Catalogue, InstanceType};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, TieBreak};
 use crate::resources::ResourceList;
@@ -17,7 +18,7 @@ use crate::resources::ResourceList;
 pub struct Objects {
     /// Every pod: those without `spec.nodeName` are to be scheduled, the others count on their nodes. A pod without
     /// a uid is known by `namespace/name`.
-    pub pods: Vec<Pod>,
+    pub pods: Pods,
     /// Every node.
     pub nodes: Vec<Node>,
     /// Every NodePool. One that is being deleted, has `replicas`, or has a `Ready` condition that is not `True`

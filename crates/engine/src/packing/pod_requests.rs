@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use super::PodRecord;
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Text;
 
 use crate::quantity::Quantity;
@@ -46,7 +47,7 @@ fn optional(texts: Option<&Texts>) -> Result<ResourceList, Unreadable> {
 }
 
 /// Everything that `pod` needs of a node, itself included (one of `pods`).
-pub(super) fn pod_requests(pod: &Pod) -> Result<ResourceList, Unreadable> {
+pub(super) fn pod_requests(pod: &PodRecord) -> Result<ResourceList, Unreadable> {
     let Some(spec) = &pod.spec else {
         return Ok(one_pod(ResourceList::new()));
     };
@@ -97,7 +98,7 @@ fn spec_requests(container: &Container) -> Result<ResourceList, Unreadable> {
 }
 
 /// What a container needs while it is being resized: the largest of what is asked for, allocated and in force.
-fn container_requests(pod: &Pod, container: &Container) -> Result<ResourceList, Unreadable> {
+fn container_requests(pod: &PodRecord, container: &Container) -> Result<ResourceList, Unreadable> {
     let asked = spec_requests(container)?;
     let Some(status) = container_status(pod, &container.name) else {
         return Ok(asked);
@@ -115,14 +116,14 @@ fn container_requests(pod: &Pod, container: &Container) -> Result<ResourceList, 
     Ok(needed)
 }
 
-fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+fn container_status<'a>(pod: &'a PodRecord, name: &str) -> Option<&'a ContainerStatus> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();
     init.chain(status.container_statuses.iter().flatten())
         .find(|status| status.name == name)
 }
 
-fn resize_is_infeasible(pod: &Pod) -> bool {
+fn resize_is_infeasible(pod: &PodRecord) -> bool {
     let conditions = pod
         .status
         .iter()
@@ -196,7 +197,7 @@ mod tests {
                 3000,
             ),
         ] {
-            let pod: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
+            let pod: PodRecord = serde_json::from_value(json!({ "metadata": {}, "spec": spec })).unwrap();
             let requests = pod_requests(&pod).unwrap();
             assert_eq!(requests.get(CPU), Some(&Quantity::from_milli(expected)), "{what}");
             assert_eq!(requests.get(PODS), Some(&Quantity::from(1)), "{what}");
@@ -205,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_resized_container_needs_the_largest_of_its_sizes() {
-        let pod: Pod = serde_json::from_value(json!({
+        let pod: PodRecord = serde_json::from_value(json!({
             "metadata": {},
             "spec": { "containers": [{ "name": "a", "resources": { "requests": { "cpu": "1" } } }] },
             "status": { "containerStatuses": [{ "name": "a", "image": "", "imageID": "", "ready": true,
@@ -217,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_quantity_that_cannot_be_read_is_named() {
-        let pod: Pod = serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [
+        let pod: PodRecord = serde_json::from_value(json!({ "metadata": {}, "spec": { "containers": [
             { "name": "a", "resources": { "requests": { "cpu": "lots" } } }] } }))
         .unwrap();
         let expected = Unreadable {

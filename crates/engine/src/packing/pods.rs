@@ -1,8 +1,8 @@
 //! Which pods are to be placed, and which are refused before anything is tried.
 
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, Pod};
-use veneer_api::labels::karpenter;
+use k8s_openapi::api::core::v1::NodeSelectorTerm;
 
+use super::PodRecord;
 use super::cluster::{ClusterNode, is_daemon, is_owned_by, is_terminal, node_name};
 use super::constraints::Constraints;
 use super::fingerprint::needs_devices;
@@ -41,7 +41,7 @@ pub(super) fn to_be_placed(objects: &Objects, nodes: &[ClusterNode<'_>]) -> Vec<
     pending.chain(leaving).collect()
 }
 
-fn is_pending(pod: &Pod) -> bool {
+fn is_pending(pod: &PodRecord) -> bool {
     let nominated = pod
         .status
         .as_ref()
@@ -60,29 +60,23 @@ fn is_pending(pod: &Pod) -> bool {
         && !is_owned_by(pod, "v1", "Node")
 }
 
-fn is_reschedulable(pod: &Pod) -> bool {
+fn is_reschedulable(pod: &PodRecord) -> bool {
     let terminating = pod.metadata.deletion_timestamp.is_some();
-    let protected = pod
-        .metadata
-        .annotations
-        .iter()
-        .flatten()
-        .any(|(key, value)| key == karpenter::DO_NOT_DISRUPT && value == "true");
     (!terminating || is_owned_by(pod, "apps/v1", "StatefulSet"))
-        && !protected
+        && !pod.metadata.do_not_disrupt
         && !is_daemon(pod)
         && !is_owned_by(pod, "v1", "Node")
 }
 
 /// Why a pod that needs devices is not scheduled, pending or not.
-pub(super) fn device_fault(pod: &Pod) -> Option<String> {
-    let needs = pod.spec.as_ref().is_some_and(needs_devices);
+pub(super) fn device_fault(pod: &PodRecord) -> Option<String> {
+    let needs = pod.spec.as_deref().is_some_and(needs_devices);
     needs.then(|| "needs dynamic resource allocation (resourceClaims), which is not supported".to_owned())
 }
 
 /// What in a pending pod's demands makes it impossible to schedule whatever there is. Pods that leave a node are
 /// taken as they are: they ran already.
-pub(super) fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
+pub(super) fn fault(pod: &PodRecord, rules: &LabelRules) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     let affinity = spec
         .affinity
@@ -109,7 +103,7 @@ pub(super) fn fault(pod: &Pod, rules: &LabelRules) -> Option<String> {
     by_selector.chain(by_affinity).next()
 }
 
-fn avoids_node_pools(pod: &Pod) -> bool {
+fn avoids_node_pools(pod: &PodRecord) -> bool {
     let mut vocabulary = Vocabulary::new();
     let constraints = Constraints::of(pod, PreferencePolicy::Respect);
     let requirements = constraints.requirements(&mut vocabulary);

@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
+use k8s_openapi::api::core::v1::PodAffinityTerm;
 
+use super::PodRecord;
 use super::amounts::Amount;
 use super::constraints::Constraints;
 use super::host_ports::HostPort;
@@ -217,7 +218,7 @@ pub(super) struct Size {
 }
 
 /// The labels that the rules of `pods` look at.
-pub(super) fn relevant_labels<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeSet<&'p str> {
+pub(super) fn relevant_labels<'p>(pods: impl Iterator<Item = &'p PodRecord>) -> BTreeSet<&'p str> {
     let mut keys = BTreeSet::new();
     for pod in pods {
         let Some(spec) = &pod.spec else { continue };
@@ -256,8 +257,8 @@ pub(super) fn relevant_labels<'p>(pods: impl Iterator<Item = &'p Pod>) -> BTreeS
 }
 
 /// The labels of `pod` among `keys`.
-pub(super) fn project(pod: &Pod, keys: &BTreeSet<&str>) -> Labels {
-    let labels = pod.metadata.labels.iter().flatten();
+pub(super) fn project(pod: &PodRecord, keys: &BTreeSet<&str>) -> Labels {
+    let labels = pod.metadata.labels.as_deref().into_iter().flatten();
     labels
         .filter(|(key, _)| keys.contains(key.as_str()))
         .map(|(key, value)| (key.clone(), value.clone()))

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use k8s_openapi::api::core::v1::{NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Volume};
 use k8s_openapi::api::storage::v1::StorageClass;
 
 use super::Objects;
+use super::PodRecord;
 use super::terms::add_expressions;
 use crate::labels::HOSTNAME;
 use crate::requirements::{Operator, Requirements};
@@ -57,7 +58,7 @@ impl<'a> Storage<'a> {
     }
 
     /// The name of the claim behind `volume`, if it is one of that kind.
-    fn claim_name(pod: &Pod, volume: &Volume) -> Option<String> {
+    fn claim_name(pod: &PodRecord, volume: &Volume) -> Option<String> {
         match (&volume.persistent_volume_claim, &volume.ephemeral) {
             (Some(source), _) => Some(source.claim_name.clone()),
             (None, Some(_)) => Some(format!(
@@ -70,7 +71,7 @@ impl<'a> Storage<'a> {
     }
 
     /// The claims behind the pod's volumes: those that exist, and the names of those that do not.
-    fn claims(&self, pod: &Pod) -> Vec<Result<&'a PersistentVolumeClaim, String>> {
+    fn claims(&self, pod: &PodRecord) -> Vec<Result<&'a PersistentVolumeClaim, String>> {
         let namespace = namespace(pod);
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         volumes
@@ -80,7 +81,7 @@ impl<'a> Storage<'a> {
     }
 
     /// Whether the pod mounts any claim.
-    pub(super) fn mounts_claims(pod: &Pod) -> bool {
+    pub(super) fn mounts_claims(pod: &PodRecord) -> bool {
         let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
         volumes
             .into_iter()
@@ -88,7 +89,7 @@ impl<'a> Storage<'a> {
     }
 
     /// Why the pod's claims keep it from being scheduled, if so.
-    pub(super) fn fault(&self, pod: &Pod) -> Option<String> {
+    pub(super) fn fault(&self, pod: &PodRecord) -> Option<String> {
         self.claims(pod).into_iter().find_map(|claim| match claim {
             Ok(claim) => self.claim_fault(claim),
             Err(name) => Some(format!(
@@ -152,7 +153,7 @@ impl<'a> Storage<'a> {
     }
 
     /// The alternatives of what the pod's volumes demand of a node's labels; none if they demand nothing.
-    pub(super) fn requirements(&self, pod: &Pod, vocabulary: &mut Vocabulary) -> Vec<Requirements> {
+    pub(super) fn requirements(&self, pod: &PodRecord, vocabulary: &mut Vocabulary) -> Vec<Requirements> {
         // A pod that leaves a node may have lost a claim; then none of its volumes is considered.
         let is_lost = |claim: &Result<&PersistentVolumeClaim, String>| match claim {
             Ok(claim) => self.has_lost_its_source(claim),
@@ -223,7 +224,7 @@ impl<'a> Storage<'a> {
     }
 
     /// The volumes of the pod that count against what a node can attach.
-    pub(super) fn attached(&self, pod: &Pod) -> Vec<Attached> {
+    pub(super) fn attached(&self, pod: &PodRecord) -> Vec<Attached> {
         let mut attached: Vec<Attached> = self
             .claims(pod)
             .into_iter()
@@ -257,7 +258,7 @@ impl<'a> Storage<'a> {
     }
 }
 
-fn namespace(pod: &Pod) -> &str {
+fn namespace(pod: &PodRecord) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 

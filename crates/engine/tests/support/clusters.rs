@@ -83,7 +83,7 @@ pub fn cluster(seed: u64, flavour: &Flavour) -> Objects {
     for number in 0..deployments {
         deployment(number, &mut pods, &mut random, flavour);
     }
-    objects.pods = read(pods);
+    objects.pods = read(pods).into_iter().collect();
     objects
 }
 

@@ -88,7 +88,7 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(objects: Vec<Value>) -> Vec<T
 
 pub(crate) fn objects(pools: Vec<Value>, pods: Vec<Value>) -> Objects {
     Objects {
-        pods: read(pods),
+        pods: read(pods).into_iter().collect(),
         node_pools: read(pools),
         ..Objects::default()
     }

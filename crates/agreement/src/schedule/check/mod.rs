@@ -103,7 +103,9 @@ impl Checker<'_> {
                 }
             }
             for option in &place.options {
-                if !labels::selects(pod, |key| option.label(key)) {
+                if !labels::selects(pod, |key| option.label(key))
+                    && !place.selects_what_is_excluded(pod, option)
+                {
                     let detail = format!("{} on {} as {}", full_name(pod), place.name, option.name);
                     self.violated("node selection", detail);
                     break;

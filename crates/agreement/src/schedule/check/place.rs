@@ -53,6 +53,25 @@ impl Place<'_> {
         self.bound.iter().chain(&self.new_pods).copied()
     }
 
+    /// The pods that count for rules between pods: one that is ending does not, unless it moves.
+    pub(super) fn company(&self) -> impl Iterator<Item = &Value> {
+        let stays = |pod: &&&Value| pod.pointer("/metadata/deletionTimestamp").is_none();
+        self.bound.iter().filter(stays).chain(&self.new_pods).copied()
+    }
+
+    /// Whether the pod selects a label that nothing defines and one of the pods excludes values of: for Karpenter
+    /// that defines it (the guide lists this under what is kept on purpose).
+    pub(super) fn selects_what_is_excluded(&self, pod: &Value, option: &Choice) -> bool {
+        let selected = pod.pointer("/spec/nodeSelector").and_then(Value::as_object);
+        selected.into_iter().flatten().any(|(key, _)| {
+            let excluded = |pod: &&Value| {
+                let affinity = pod.pointer("/spec/affinity/nodeAffinity").map(Value::to_string);
+                affinity.is_some_and(|text| text.contains(&format!(r#""key":"{key}","operator":"NotIn""#)))
+            };
+            self.new && matches!(option.label(key), Label::Absent) && self.new_pods.iter().any(excluded)
+        })
+    }
+
     /// Whether the pod was there before.
     pub(super) fn had(&self, pod: &Value) -> bool {
         self.bound.iter().any(|bound| std::ptr::eq(*bound, pod))

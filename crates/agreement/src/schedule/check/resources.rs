@@ -113,26 +113,55 @@ impl Checker<'_> {
         self.scenario
             .kind("DaemonSet")
             .filter(|set| template(set))
-            .filter_map(|set| set.pointer("/spec/template/spec"))
+            .filter_map(|set| {
+                self.newest_pod(set)
+                    .unwrap_or(set.pointer("/spec/template")?)
+                    .pointer("/spec")
+            })
             .collect()
+    }
+
+    /// The youngest pod of a DaemonSet. Karpenter takes what it requests for what the next one will: admission may
+    /// have changed the template's amounts.
+    fn newest_pod(&self, set: &Value) -> Option<&Value> {
+        let owned = |pod: &&Value| {
+            list(pod, "/metadata/ownerReferences")
+                .iter()
+                .any(|owner| text(owner, "/uid") == text(set, "/metadata/uid"))
+        };
+        // RFC 3339 in UTC sorts as text; of several pods of one age the first counts.
+        self.scenario.kind("Pod").filter(owned).reduce(|newest, pod| {
+            if text(pod, "/metadata/creationTimestamp") > text(newest, "/metadata/creationTimestamp") {
+                pod
+            } else {
+                newest
+            }
+        })
     }
 
     pub(super) fn resources(&mut self, place: &Place<'_>) {
         if place.new_pods.is_empty() {
             return;
         }
-        let mut total = Amounts::new();
+        let (mut of_pods, mut of_daemons) = (Amounts::new(), Amounts::new());
         for pod in place.pods() {
-            add(
-                &mut total,
-                &requests(pod.pointer("/spec").unwrap_or(&Value::Null)),
-            );
+            let owners = list(pod, "/metadata/ownerReferences");
+            let of_daemon_set = owners.iter().any(|owner| text(owner, "/kind") == "DaemonSet");
+            let total = if of_daemon_set {
+                &mut of_daemons
+            } else {
+                &mut of_pods
+            };
+            add(total, &requests(pod.pointer("/spec").unwrap_or(&Value::Null)));
         }
         for option in &place.options {
-            let mut total = total.clone();
+            // Of the daemons that belong there, some may be there.
+            let mut total = Amounts::new();
             for spec in self.daemons(place, option) {
                 add(&mut total, &requests(spec));
             }
+            larger(&mut total, &of_daemons);
+            add(&mut total, &of_pods);
             for (name, amount) in &total {
                 // What overlays add is the business of the overlay agreement; here it is enough that one could.
                 let extended = !option.capacity.contains_key(name) && place.new;

@@ -23,7 +23,7 @@ impl Checker<'_> {
                     self.affinity(at, pod, term);
                 }
             }
-            for pod in place.pods() {
+            for pod in place.company() {
                 for term in required(pod, "podAntiAffinity") {
                     self.anti_affinity(at, pod, term);
                 }
@@ -57,11 +57,12 @@ impl Checker<'_> {
         };
         let honour = text(constraint, "/nodeTaintsPolicy") == "Honor";
         let app = |pod: &Value| text(pod, "/metadata/labels/app").to_owned();
+        let has = |pod: &Value| list(pod, "/spec/topologySpreadConstraints").contains(constraint);
         let places = &self.placement.places;
         let stray = places
             .iter()
             .flat_map(|place| &place.new_pods)
-            .any(|other| matches(other) && app(other) != app(pod));
+            .any(|other| matches(other) && (app(other) != app(pod) || !has(other)));
         if stray || honour || !matches(pod) || self.starts_anew(pod) {
             return;
         }
@@ -76,7 +77,7 @@ impl Checker<'_> {
                     .all(|option| labels::selects(pod, |key| option.label(key)));
             if counted && let [domain] = Vec::from_iter(other.domains(key)).as_slice() {
                 *counts.entry(domain.clone()).or_default() +=
-                    other.pods().filter(|pod| matches(pod)).count() as u64;
+                    other.company().filter(|pod| matches(pod)).count() as u64;
             }
         }
         let least = if key == HOSTNAME {
@@ -158,7 +159,7 @@ impl Checker<'_> {
                 let there = other_at == at || other.domains(key) == BTreeSet::from([domain.clone()]);
                 there
                     && other
-                        .pods()
+                        .company()
                         .any(|one| full_name(one) != full_name(pod) && self.term_matches(pod, term, one))
             })
         };
@@ -192,7 +193,7 @@ impl Checker<'_> {
             {
                 continue;
             }
-            let met = other.pods().find(|one| {
+            let met = other.company().find(|one| {
                 full_name(one) != full_name(pod)
                     && !(place.had(pod) && other.had(one))
                     && self.term_matches(pod, term, one)

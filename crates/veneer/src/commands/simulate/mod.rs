@@ -278,10 +278,8 @@ fn schedulable(
     fn plain<T>(found: Vec<Found<T>>) -> Vec<T> {
         found.into_iter().map(|found| found.object).collect()
     }
-    let mut pods = plain(cluster.pods);
-    pods.extend(made);
     packing::Objects {
-        pods,
+        pods: plain(cluster.pods).into_iter().chain(made).collect(),
         nodes: plain(cluster.nodes),
         node_pools: objects.node_pools.into_iter().map(|pool| pool.object).collect(),
         node_claims: plain(cluster.node_claims),

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use serde::{Serialize, Serializer};
 use veneer_engine::instance_type::{Catalogue, InstanceType, Offering};
 use veneer_engine::labels::{ON_DEMAND, RESERVED, SPOT};
 use veneer_engine::overlay::Evaluation;
-use veneer_engine::packing::{NewNodeClaim, Results};
+use veneer_engine::packing::{NewNodeClaim, PodRecord, Results};
 use veneer_engine::requirements::Requirements;
 use veneer_engine::resources::ResourceList;
 use veneer_engine::vocabulary::Vocabulary;
@@ -190,7 +189,7 @@ fn dollars(amount: f64) -> f64 {
 
 /// What the positions in results refer to.
 pub(super) struct View<'a, 'v> {
-    pub(super) pods: &'v [Pod],
+    pub(super) pods: &'v [PodRecord],
     pub(super) catalogue: &'a Catalogue,
     pub(super) evaluation: &'v Evaluation,
 }
