@@ -30,6 +30,7 @@ enum Command {
     Lint(commands::lint::LintArgs),
     Run(commands::run::RunArgs),
     Simulate(commands::simulate::SimulateArgs),
+    Snapshot(commands::snapshot::SnapshotArgs),
 }
 
 impl Cli {
@@ -43,6 +44,7 @@ impl Cli {
             Command::Lint(args) => commands::lint::run(args),
             Command::Run(args) => commands::run::run(args),
             Command::Simulate(args) => commands::simulate::run(args),
+            Command::Snapshot(args) => commands::snapshot::run(args),
         }
     }
 }

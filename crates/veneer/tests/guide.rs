@@ -12,13 +12,15 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 9] = [
     "overlays",
     "diagnose",
     "lint",
     "convert",
     "catalog",
     "simulate",
+    "explain-pod",
+    "what-if",
     "explain-nodepool",
 ];
 const FENCE: &str = "```";

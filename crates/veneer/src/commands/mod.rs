@@ -8,3 +8,4 @@ pub(crate) mod explain;
 pub(crate) mod lint;
 pub(crate) mod run;
 pub(crate) mod simulate;
+pub(crate) mod snapshot;

@@ -2,6 +2,7 @@
 
 mod nodeclaim;
 mod nodepool;
+mod pod;
 mod scene;
 
 use std::process::ExitCode;
@@ -20,6 +21,7 @@ pub(crate) struct ExplainArgs {
 
 #[derive(Debug, Subcommand)]
 enum Explain {
+    Pod(pod::PodArgs),
     Nodepool(nodepool::NodepoolArgs),
     Nodeclaim(nodeclaim::NodeclaimArgs),
 }
@@ -33,6 +35,7 @@ enum Format {
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     match &args.subject {
+        Explain::Pod(args) => pod::run(args),
         Explain::Nodepool(args) => nodepool::run(args),
         Explain::Nodeclaim(args) => nodeclaim::run(args),
     }

@@ -13,7 +13,7 @@ use veneer_engine::overlay::{Evaluation, nearest};
 use veneer_engine::packing;
 
 use crate::commands::diagnose::{is_bad_input, tell};
-use crate::commands::simulate::schedulable;
+use crate::scheduling::schedulable;
 use crate::finding::{Finding, Rule};
 use crate::input::{CatalogueArgs, ManifestArgs, workloads};
 use crate::output::{self, Timing};
