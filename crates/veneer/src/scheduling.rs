@@ -109,7 +109,7 @@ pub(crate) struct Prepared {
 }
 
 /// The objects in the scheduler's shape; the NodePools in the order in which overlays were evaluated for them.
-pub(crate) fn schedulable(objects: Objects, cluster: Cluster, made: Vec<Pod>) -> packing::Objects {
+fn schedulable(objects: Objects, cluster: Cluster, made: Vec<Pod>) -> packing::Objects {
     fn plain<T>(found: Vec<Found<T>>) -> Vec<T> {
         found.into_iter().map(|found| found.object).collect()
     }

@@ -1,6 +1,6 @@
 //! The funnel: how many types each of the six stages leaves for one claim, and which of them an overlay can sway.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -106,7 +106,7 @@ pub(super) fn funnel(planner: &Planner<'_>, plan: &Plan, pool: &NodePool, at: us
     let after_images = bootable().count();
     let images = match fleet {
         Some(Ok(fleet)) => {
-            let images: std::collections::BTreeSet<&str> = fleet
+            let images: BTreeSet<&str> = fleet
                 .request
                 .configs
                 .iter()
@@ -127,7 +127,7 @@ pub(super) fn funnel(planner: &Planner<'_>, plan: &Plan, pool: &NodePool, at: us
     });
     stages.push(FunnelStage {
         stage: "priceAdjustment",
-        what: price_adjustment(planner, claim),
+        what: price_adjustment(planner, &types, claim),
         before: after_images,
         after: after_images,
         overlay_can_influence: true,
@@ -263,37 +263,47 @@ fn by_packing(
     tally.largest_first()
 }
 
-fn price_adjustment(planner: &Planner<'_>, claim: &NewNodeClaim) -> String {
+/// What overlays do to the claim's types, and which come too late: those that only act on types of the pool that
+/// are gone.
+fn price_adjustment(planner: &Planner<'_>, types: &PoolTypes<'_>, claim: &NewNodeClaim) -> String {
     let evaluation = &planner.evaluation;
     let pool = planner.position(&claim.node_pool).unwrap_or_default();
-    let mut changed = 0;
-    let mut overlays: Vec<&str> = Vec::new();
-    for &entry in claim.instance_types.iter() {
-        let offerings = planner
-            .catalogue
-            .types
-            .get(entry)
-            .map_or(0, |it| it.offerings.len());
-        let winners: Vec<usize> = (0..offerings)
+    let (mut changed, mut gone) = (0, 0);
+    let (mut acting, mut late) = (BTreeSet::new(), BTreeSet::new());
+    for (entry, it) in types.iter() {
+        let is_left = claim.instance_types.contains(&entry);
+        let winners: BTreeSet<&str> = (0..it.offerings.len())
             .filter_map(|offering| evaluation.winner(pool, entry, offering))
+            .map(|winner| evaluation.overlay_name(winner))
             .collect();
-        changed += usize::from(!winners.is_empty());
-        for name in winners.iter().map(|winner| evaluation.overlay_name(*winner)) {
-            if !overlays.contains(&name) {
-                overlays.push(name);
-            }
+        let is_changed = usize::from(!winners.is_empty());
+        if is_left {
+            changed += is_changed;
+            acting.extend(winners);
+        } else {
+            gone += is_changed;
+            late.extend(winners);
         }
     }
-    overlays.sort_unstable();
+    let names = |names: &BTreeSet<&str>| names.iter().copied().collect::<Vec<_>>().join(", ");
     let all = claim.instance_types.len();
-    if overlays.is_empty() {
+    let mut text = if acting.is_empty() {
         format!("no overlay sets a price of these {all} types")
     } else {
         format!(
             "overlays set prices of {changed} of {all} types: {}",
-            overlays.join(", ")
+            names(&acting)
         )
+    };
+    late.retain(|name| !acting.contains(name));
+    if !late.is_empty() {
+        let gone = counted(gone, "type");
+        text.push_str(&format!(
+            "; too late: {} (the {gone} it is for are gone)",
+            names(&late)
+        ));
     }
+    text
 }
 
 fn fleet_stage(
@@ -320,7 +330,7 @@ fn fleet_stage(
         }
         None => return stage,
     };
-    let names: std::collections::BTreeSet<&str> = fleet
+    let names: BTreeSet<&str> = fleet
         .request
         .overrides()
         .map(|(_, each)| &*each.instance_type)

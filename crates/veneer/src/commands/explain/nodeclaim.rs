@@ -17,7 +17,7 @@ use super::Format;
 use super::scene::{Scene, hint};
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Align, Columns, Timing, counted, paragraph};
-use crate::preview::TieBreak;
+use crate::scheduling::PolicyArgs;
 
 /// Shows what EC2 could choose from for a node, and whether an overlay could have changed the outcome
 ///
@@ -44,14 +44,8 @@ pub(super) struct NodeclaimArgs {
     #[command(flatten)]
     catalogue: CatalogueArgs,
 
-    /// Which of two overlays of the same weight comes first
-    #[arg(
-        long,
-        value_enum,
-        default_value = "reverse-alphabetical",
-        value_name = "ORDER"
-    )]
-    tie_break: TieBreak,
+    #[command(flatten)]
+    policies: PolicyArgs,
 
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
@@ -71,7 +65,7 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &NodeclaimArgs) -> Result<ExitCode> {
-    let scene = Scene::load(&args.manifests, &args.catalogue, args.tie_break)?;
+    let scene = Scene::load(&args.manifests, &args.catalogue, &args.policies)?;
     let started = Instant::now();
     let explanation = explain(args, &scene)?;
     let report = Report {
@@ -110,7 +104,7 @@ fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
     let Some(file) = &args.create_fleet else {
         let claim = claim.context("no NodeClaim is given")?;
         let pool = pool(of_claim.map(String::as_str));
-        return Ok(nodeclaim::claim(&scene.planner(), claim, pool));
+        return Ok(nodeclaim::claim(&scene.planner(&args.policies), claim, pool));
     };
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
@@ -121,7 +115,7 @@ fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
         None if named.is_none() && pools.len() == 1 => pools.first(),
         found => found,
     };
-    let mut explanation = nodeclaim::recorded(&scene.planner(), &request, pool);
+    let mut explanation = nodeclaim::recorded(&scene.planner(&args.policies), &request, pool);
     explanation.node_claim.clone_from(&args.name);
     Ok(explanation)
 }

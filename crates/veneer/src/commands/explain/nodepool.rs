@@ -16,7 +16,7 @@ use super::Format;
 use super::scene::{Scene, hint};
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Align, Columns, Timing, counted, paragraph};
-use crate::preview::TieBreak;
+use crate::scheduling::PolicyArgs;
 
 /// Shows for which sizes of nodes an architecture, capacity type or family drops out of a NodePool
 ///
@@ -39,14 +39,8 @@ pub(super) struct NodepoolArgs {
     #[command(flatten)]
     catalogue: CatalogueArgs,
 
-    /// Which of two overlays of the same weight comes first
-    #[arg(
-        long,
-        value_enum,
-        default_value = "reverse-alphabetical",
-        value_name = "ORDER"
-    )]
-    tie_break: TieBreak,
+    #[command(flatten)]
+    policies: PolicyArgs,
 
     /// Output format
     #[arg(short, long, value_enum, default_value = "table")]
@@ -66,9 +60,9 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &NodepoolArgs) -> Result<ExitCode> {
-    let scene = Scene::load(&args.manifests, &args.catalogue, args.tie_break)?;
+    let scene = Scene::load(&args.manifests, &args.catalogue, &args.policies)?;
     let started = Instant::now();
-    let planner = scene.planner();
+    let planner = scene.planner(&args.policies);
     let at = nodepool::position(&scene.objects.node_pools, &args.name);
     let Some((at, pool)) = at.and_then(|at| Some((at, scene.objects.node_pools.get(at)?))) else {
         let pools = scene.objects.node_pools.iter();

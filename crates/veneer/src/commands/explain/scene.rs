@@ -13,19 +13,18 @@ use veneer_engine::overlay::{Evaluation, nearest};
 use veneer_engine::packing;
 
 use crate::commands::diagnose::{is_bad_input, tell};
-use crate::scheduling::schedulable;
-use crate::finding::{Finding, Rule};
-use crate::input::{CatalogueArgs, ManifestArgs, workloads};
+use crate::finding::Finding;
+use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
-use crate::preview::{Preview, TieBreak};
+use crate::scheduling::PolicyArgs;
 
 pub(super) struct Scene {
     pub(super) catalogue: Arc<Catalogue>,
-    pub(super) evaluation: Arc<Evaluation>,
     pub(super) objects: packing::Objects,
-    pub(super) node_classes: Vec<EC2NodeClass>,
-    pub(super) notes: Vec<String>,
+    evaluation: Arc<Evaluation>,
+    node_classes: Vec<EC2NodeClass>,
     findings: Vec<Finding>,
+    notes: Vec<String>,
     load_ms: f64,
     overlay_ms: f64,
 }
@@ -34,48 +33,36 @@ impl Scene {
     pub(super) fn load(
         manifests: &ManifestArgs,
         catalogue: &CatalogueArgs,
-        tie_break: TieBreak,
+        policies: &PolicyArgs,
     ) -> Result<Self> {
         let started = Instant::now();
-        let (_, mut objects) = manifests.load_cluster()?;
+        let (_, objects) = manifests.load_cluster()?;
         let loaded = catalogue.load(&objects)?;
         let catalogue = Arc::new(loaded.catalogue);
         let load_ms = output::milliseconds(started);
-        let started = Instant::now();
-        let cluster = objects.cluster.take().unwrap_or_default();
-        let (made, note) = workloads::pods(&cluster);
-        let preview = Preview::new(&objects, Arc::clone(&catalogue), tie_break);
-        // Advice is the business of `diagnose`; what leaves an overlay out changes the result here.
-        let left_out = |finding: &Finding| matches!(finding.rule, Rule::InvalidField | Rule::Conflict);
-        let of_overlays = (0..preview.overlays.len())
-            .flat_map(|at| preview.findings(at))
-            .filter(left_out);
-        let findings = objects.findings.iter().cloned().chain(of_overlays).collect();
-        let evaluation = Arc::new(preview.evaluation);
-        let overlay_ms = output::milliseconds(started);
-        let mut notes: Vec<String> = output::ignored(&objects).into_iter().collect();
-        notes.extend(note);
+        let classes = objects.ec2_node_classes.iter();
+        let node_classes = classes.map(|class| class.object.clone()).collect();
+        let prepared = policies.prepare(&catalogue, objects);
+        let mut notes = prepared.notes;
         notes.extend(loaded.notes);
-        let node_classes = objects.ec2_node_classes.iter();
-        let node_classes = node_classes.map(|class| class.object.clone()).collect();
         Ok(Self {
             catalogue,
-            evaluation,
+            objects: prepared.objects,
+            evaluation: prepared.evaluation,
             node_classes,
-            objects: schedulable(objects, *cluster, made),
+            findings: prepared.findings,
             notes,
-            findings,
             load_ms,
-            overlay_ms,
+            overlay_ms: prepared.overlay_ms,
         })
     }
 
-    pub(super) fn planner(&self) -> Planner<'_> {
+    pub(super) fn planner(&self, policies: &PolicyArgs) -> Planner<'_> {
         Planner {
             catalogue: &self.catalogue,
             evaluation: Arc::clone(&self.evaluation),
             node_classes: &self.node_classes,
-            options: packing::Options::default(),
+            options: policies.options(&|| false),
         }
     }
 
