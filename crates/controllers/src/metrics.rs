@@ -18,6 +18,10 @@ use veneer_engine::overlay::status::Plan;
 
 use crate::pass::Evaluated;
 
+mod steering;
+
+pub(crate) use steering::SteeringMetrics;
+
 /// From a tenth of a millisecond, where one changed overlay of a few is, to seconds.
 const DURATIONS: [f64; 13] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
@@ -29,6 +33,7 @@ pub struct Metrics {
     registry: Arc<Registry>,
     overlays: Arc<Overlays>,
     evaluation_seconds: Histogram,
+    pub(crate) steering: SteeringMetrics,
 }
 
 impl Default for Metrics {
@@ -50,10 +55,12 @@ impl Metrics {
             evaluation_seconds.clone(),
         );
         registry.register_collector(Box::new(Arc::clone(&overlays)));
+        let steering = SteeringMetrics::new(&mut registry);
         Self {
             registry: Arc::new(registry),
             overlays,
             evaluation_seconds,
+            steering,
         }
     }
 
@@ -102,15 +109,6 @@ struct Overlays(Mutex<Gauges>);
 
 impl Collector for Overlays {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "veneer_info",
-            "Always 1; the labels say what runs",
-            None,
-            MetricType::Gauge,
-        )?;
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("disabled_mode", "false")];
-        ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
-
         let gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let by_overlay = [
             (

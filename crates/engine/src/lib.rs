@@ -9,6 +9,7 @@ pub mod catalogue;
 pub mod explain;
 pub mod instance_type;
 pub mod labels;
+pub mod launch;
 pub mod overlay;
 pub mod packing;
 pub mod quantity;

@@ -5,6 +5,7 @@
 mod cli;
 mod columns;
 mod commands;
+mod config;
 mod finding;
 mod input;
 mod output;

@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 8] = [
+const PAGES: [&str; 9] = [
     "overlays",
     "diagnose",
     "lint",
@@ -21,6 +21,7 @@ const PAGES: [&str; 8] = [
     "simulate",
     "explain-pod",
     "what-if",
+    "explain-nodepool",
 ];
 const FENCE: &str = "```";
 

@@ -16,7 +16,7 @@ mod constraints;
 pub mod cost;
 mod daemons;
 mod fingerprint;
-mod go_sort;
+pub(crate) mod go_sort;
 mod grouping;
 mod hash;
 mod host_ports;

@@ -1,11 +1,14 @@
 //! `veneer explain`: why a decision was made, and what would change it.
 
+mod nodeclaim;
+mod nodepool;
 mod pod;
+mod scene;
 
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 /// Shows why a decision was made, and what would change it
 ///
@@ -19,10 +22,21 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Subcommand)]
 enum Explain {
     Pod(pod::PodArgs),
+    Nodepool(nodepool::NodepoolArgs),
+    Nodeclaim(nodeclaim::NodeclaimArgs),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+    Yaml,
 }
 
 pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     match &args.subject {
         Explain::Pod(args) => pod::run(args),
+        Explain::Nodepool(args) => nodepool::run(args),
+        Explain::Nodeclaim(args) => nodeclaim::run(args),
     }
 }
