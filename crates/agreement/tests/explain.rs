@@ -1,11 +1,16 @@
 //! Explanations of pods, held against the solver on generated clusters: the counts add up, every type that is said to
 //! be removed is one that the solver does not keep, and the smallest change schedules the pod and is the smallest.
-#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail as tests do"
+)]
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use veneer_agreement::schedule::{Facts, Ours, Scenario, generate, objects};
+use veneer_engine::bitset::BitSet;
 use veneer_engine::explain::{self, Edit, Measure, Placement, PodExplanation, Rule, Stage};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::packing::{MinValuesPolicy, Objects, Options, PreferencePolicy, Problem, solve};
@@ -82,7 +87,7 @@ fn check(explanation: &PodExplanation, catalogue: &Catalogue, about: &str) {
         }
         assert_eq!(waterfall.remaining.len(), before, "{about}");
         // Why-not, type by type: removed exactly where the solver does not keep it.
-        let kept: BTreeSet<usize> = waterfall.accepted.iter().flat_map(|set| set.iter()).collect();
+        let kept: BTreeSet<usize> = waterfall.accepted.iter().flat_map(BitSet::iter).collect();
         for entry in 0..catalogue.types.len() {
             let removed = waterfall.removed_at(entry);
             assert_eq!(
@@ -338,7 +343,7 @@ fn a_little_less(edits: &[Edit]) -> Vec<Vec<Edit>> {
                 *to = Quantity::from_nanos(more);
             }
             Edit::RaiseLimit { resource, to, .. } => {
-                *to = Quantity::from_nanos(to.nanos().unwrap() - step(resource))
+                *to = Quantity::from_nanos(to.nanos().unwrap() - step(resource));
             }
             _ => continue,
         }

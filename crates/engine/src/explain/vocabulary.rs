@@ -39,7 +39,7 @@ pub(super) fn vocabulary(objects: &Objects, position: usize) -> Vec<Edit> {
     {
         edits.push(Edit::DropGates);
     }
-    for (resource, from) in requests(pod).iter().flat_map(|list| list.iter()) {
+    for (resource, from) in requests(pod).unwrap_or_default().iter() {
         let least = Quantity::from_nanos(step(resource)).with_format(from.format());
         if resource != "pods" && *from > least {
             edits.push(Edit::LowerRequest {

@@ -39,8 +39,8 @@ impl Reference {
         let parts: Vec<&str> = text.split('/').collect();
         let (kind, namespace, name) = match (parts.as_slice(), kind) {
             ([name], Some(kind)) => (kind, "default", *name),
-            ([kind, name], _) if kind_of(kind).is_some() => (*kind, "default", *name),
-            ([namespace, name], Some(kind)) => (kind, *namespace, *name),
+            ([word, name], Some(kind)) if kind_of(word).is_none() => (kind, *word, *name),
+            ([kind, name], _) => (*kind, "default", *name),
             ([kind, namespace, name], _) => (*kind, *namespace, *name),
             _ => bail!("{text:?} names no object; write KIND/NAME or KIND/NAMESPACE/NAME"),
         };

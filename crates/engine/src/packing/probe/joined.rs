@@ -2,7 +2,8 @@
 
 use super::Who;
 use super::chain::{Constraint, Row, Stage};
-use super::new_node::{by_name, fit, own_steps, rule, stage_of};
+use super::new_node::{fit, own_steps};
+use super::wording::{by_name, rule, stage_of};
 use crate::bitset::BitSet;
 use crate::packing::amounts::add;
 use crate::packing::ids::{ClaimId, ShapeId, SizeId, StateId};

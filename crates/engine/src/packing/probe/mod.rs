@@ -10,6 +10,8 @@ mod joined;
 mod new_node;
 mod obstacles;
 mod on_nodes;
+mod places;
+mod wording;
 
 pub(crate) use chain::Row;
 pub use chain::{Constraint, Stage};

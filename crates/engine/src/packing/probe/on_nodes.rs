@@ -9,7 +9,7 @@ use crate::packing::solver::Solver;
 use crate::packing::states::{Merge, Side};
 use crate::packing::topology::HostVerdict;
 
-use super::new_node::stage_of;
+use super::wording::stage_of;
 
 /// For each node that refuses the pod, the first thing that stands in the way.
 pub(super) fn refusals(solver: &mut Solver<'_, '_>, entry: &PodEntry, shape: ShapeId) -> Vec<Stage> {

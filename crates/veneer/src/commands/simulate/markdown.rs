@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use super::change::Change;
-use super::report::Report;
+use super::report::{Report, Why};
 use super::table::{difference, price, summary};
 
 /// How many pods a list names.
@@ -17,7 +17,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>) -> io::Result<()>
     if !report.unschedulable.is_empty() {
         writeln!(out, "\n| unschedulable pod | why |\n|---|---|")?;
         for pod in report.unschedulable.iter().take(NAMED) {
-            let reasons: Vec<String> = pod.reasons.iter().map(|why| why.sentence()).collect();
+            let reasons: Vec<String> = pod.reasons.iter().map(Why::sentence).collect();
             writeln!(
                 out,
                 "| `{}` | {} |",

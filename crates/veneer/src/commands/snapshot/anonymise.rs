@@ -68,20 +68,19 @@ impl Anonymiser {
         format!("n{digits}")
     }
 
-    /// Hides the names in an object of `kind`.
-    pub(super) fn hide(&self, kind: &str, object: &mut Value) {
-        // The containers of a pod are told apart by name and by nothing else; resources and conditions have none.
-        self.walk(kind, "", object);
+    /// Hides the names in an object.
+    pub(super) fn hide(&self, object: &mut Value) {
+        self.walk("", object);
     }
 
-    fn walk(&self, kind: &str, field: &str, value: &mut Value) {
+    fn walk(&self, field: &str, value: &mut Value) {
         match value {
             Value::Object(fields) => {
                 let label = label_of(fields);
                 for (name, value) in fields {
                     match name.as_str() {
                         "labels" | "matchLabels" | "nodeSelector" if is_label_map(value) => {
-                            self.labels(value)
+                            self.labels(value);
                         }
                         // The values of a requirement, taint or toleration on a label.
                         "values" | "value" => {
@@ -93,11 +92,11 @@ impl Anonymiser {
                         // Drivers and their limits are of the provider.
                         "name" if matches!(field, "drivers" | "csi") => {}
                         name if NAMES.contains(&name) && value.is_string() => self.texts(value),
-                        name => self.walk(kind, name, value),
+                        name => self.walk(name, value),
                     }
                 }
             }
-            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(kind, field, item)),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.walk(field, item)),
             _ => {}
         }
     }
@@ -157,13 +156,12 @@ mod tests {
 
     #[test]
     fn the_same_name_has_the_same_hash_and_what_scheduling_needs_stays() {
-        let hidden = |salt: &str, kind: &str, mut object: serde_json::Value| {
-            Anonymiser::new(salt).hide(kind, &mut object);
+        let hidden = |salt: &str, mut object: serde_json::Value| {
+            Anonymiser::new(salt).hide(&mut object);
             object
         };
         let pod = hidden(
             "",
-            "Pod",
             json!({
                 "metadata": {"name": "checkout-0", "namespace": "shop", "labels": {"app": "checkout", "kubernetes.io/arch": "arm64"}},
                 "spec": {"nodeName": "ip-10-0-1-17", "nodeSelector": {"kubernetes.io/arch": "arm64", "example.com/team": "checkout"},
@@ -175,7 +173,6 @@ mod tests {
         );
         let node = hidden(
             "",
-            "Node",
             json!({"metadata": {"name": "ip-10-0-1-17", "labels": {
             "kubernetes.io/hostname": "ip-10-0-1-17", "node.kubernetes.io/instance-type": "m5.large", "size": "4"}}}),
         );
@@ -196,7 +193,7 @@ mod tests {
         let team = pod.pointer("/spec/nodeSelector/example.com~1team");
         assert_eq!(team, pod.pointer("/metadata/labels/app"));
         assert_eq!(team, pod.pointer("/spec/tolerations/0/value"));
-        let other = hidden("pepper", "Pod", json!({"metadata": {"name": "checkout-0"}}));
+        let other = hidden("pepper", json!({"metadata": {"name": "checkout-0"}}));
         assert_ne!(other.pointer("/metadata/name"), pod.pointer("/metadata/name"));
     }
 }

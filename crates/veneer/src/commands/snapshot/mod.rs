@@ -128,7 +128,7 @@ fn stripped(
     let value = serde_json::to_value(&object).with_context(|| format!("cannot read a {kind}"))?;
     let mut kept = fields::keep(kind, value);
     if let Some(anonymiser) = anonymiser {
-        anonymiser.hide(kind, &mut kept);
+        anonymiser.hide(&mut kept);
     }
     if let Value::Object(fields) = &mut kept {
         fields.insert("kind".to_owned(), json!(kind));
