@@ -41,9 +41,9 @@ pub(crate) enum Types {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Theirs {
-    prepare_ms: f64,
-    solve_ms: f64,
+pub(crate) struct Theirs {
+    pub(crate) prepare_ms: f64,
+    pub(crate) solve_ms: f64,
     order_ms: f64,
     cpu_ms: f64,
     claims: usize,
@@ -160,7 +160,7 @@ fn one(oracle: &Path, catalogue: &Path, folder: &Path, count: usize, mix: Mix) -
     ))
 }
 
-fn run<T: serde::de::DeserializeOwned>(command: &mut Command, input: &Path) -> Result<T> {
+pub(crate) fn run<T: serde::de::DeserializeOwned>(command: &mut Command, input: &Path) -> Result<T> {
     let output = command
         .stdin(std::fs::File::open(input)?)
         .stderr(Stdio::inherit())
@@ -249,7 +249,7 @@ fn repeated<T>(mut work: impl FnMut() -> T) -> Result<(f64, f64)> {
 }
 
 /// The file with the instance types.
-fn catalogue(types: Types, folder: &Path) -> Result<PathBuf> {
+pub(crate) fn catalogue(types: Types, folder: &Path) -> Result<PathBuf> {
     if types == Types::Aws {
         return Ok(karpenter_module()?.join(CATALOGUE));
     }
@@ -280,7 +280,7 @@ fn catalogue(types: Types, folder: &Path) -> Result<PathBuf> {
 }
 
 /// One pool and the pods of Karpenter's benchmark.
-fn case(count: usize, mix: Mix) -> Vec<Value> {
+pub(crate) fn case(count: usize, mix: Mix) -> Vec<Value> {
     let rng = &mut Rng::new(42, count as u64);
     let pool = json!({
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},

@@ -10,6 +10,7 @@ mod finding;
 mod input;
 mod output;
 mod preview;
+mod scheduling;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
