@@ -13,11 +13,11 @@ use veneer_engine::overlay::{Evaluation, nearest};
 use veneer_engine::packing;
 
 use crate::commands::diagnose::{is_bad_input, tell};
-use crate::scheduling::schedulable;
 use crate::finding::{Finding, Rule};
 use crate::input::{CatalogueArgs, ManifestArgs, workloads};
 use crate::output::{self, Timing};
 use crate::preview::{Preview, TieBreak};
+use crate::scheduling::schedulable;
 
 pub(super) struct Scene {
     pub(super) catalogue: Arc<Catalogue>,
