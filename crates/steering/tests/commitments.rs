@@ -460,3 +460,42 @@ proptest! {
         prop_assert!(more <= less && less <= f64::from(owned) && more >= 0.0);
     }
 }
+
+#[test]
+fn a_number_that_one_exporter_does_not_know_is_not_taken_from_the_other() {
+    let good = [4.0, 2.0, 50.0];
+    for position in 0..3 {
+        for nan_first in [false, true] {
+            let mut bad = good;
+            bad[position] = f64::NAN;
+            let mut answers = Answers::empty();
+            let at = [ACCOUNT, "m5", REGION];
+            let (first, second) = if nan_first { (bad, good) } else { (good, bad) };
+            answers.plan("arn:a", at, first).plan("arn:a", at, second);
+            let found = balance(&answers.ledger(), &Target::family("m5", REGION)).unwrap();
+            assert!(found.is_err(), "{position} {nan_first}: {found:?}");
+        }
+    }
+    for (first, second) in [(1.0, f64::NAN), (f64::NAN, 1.0)] {
+        let mut answers = Answers::empty();
+        answers
+            .reserve(ACCOUNT, REGION, "", "m5.large", first)
+            .reserve(ACCOUNT, REGION, "", "m5.large", second);
+        let last = answers.0.reserved.as_mut().unwrap().last_mut().unwrap();
+        last.labels.insert("pod".to_owned(), "two".to_owned());
+        let found = balance(&answers.ledger(), &Target::reserved("m5.large", REGION)).unwrap();
+        assert!(found.is_err(), "{first} {second}: {found:?}");
+    }
+}
+
+#[test]
+fn the_age_that_is_shown_is_that_of_data_in_scope() {
+    let mut answers = Answers::empty();
+    answers
+        .age(ACCOUNT, "pricing", 9_000.0)
+        .age(OTHER, "reserved_instances", 8_000.0)
+        .age(ACCOUNT, "reserved_instances", 70.0);
+    assert_eq!(answers.ledger().age, Some(seconds(70)));
+    answers.age(OTHER, "savings_plans", 80.0);
+    assert_eq!(answers.ledger().age, Some(seconds(80)));
+}

@@ -419,6 +419,7 @@ fn what_is_kept_or_being_deleted_is_left_alone() {
     );
     let mut deleting = existing;
     deleting.deleting = true;
+    deleting.spec["weight"] = json!(7);
     assert_eq!(
         plan(&[], std::slice::from_ref(&deleting), Family::CostAware, never).actions,
         []

@@ -77,8 +77,8 @@ async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Applies an object, for real or not.
-async fn apply(client: &Client, object: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
+/// Whether the API server would take an object.
+async fn dry_run(client: &Client, object: &Value) -> Result<DynamicObject, kube::Error> {
     let text = |field: &str| object[field].as_str().unwrap_or_default().to_owned();
     let api_version = text("apiVersion");
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
@@ -88,7 +88,7 @@ async fn apply(client: &Client, object: &Value, dry_run: bool) -> Result<Dynamic
         None => Api::all_with(client.clone(), &kind),
     };
     let mut params = PatchParams::apply("chart-test");
-    params.dry_run = dry_run;
+    params.dry_run = true;
     let name = object["metadata"]["name"].as_str().unwrap();
     api.patch(name, &params, &Patch::Apply(object)).await
 }
@@ -124,7 +124,7 @@ async fn the_chart_lints_and_the_api_server_takes_all_of_it() {
         let objects = render(&values);
         assert!(objects.len() >= 8, "{}", objects.len());
         for object in &objects {
-            let taken = apply(&client, object, true).await;
+            let taken = dry_run(&client, object).await;
             assert!(taken.is_ok(), "{object:#}: {taken:?}");
         }
     }
@@ -154,7 +154,7 @@ fn bad_values_are_refused() {
         let said = Command::new(veneer_testbed::helm().unwrap())
             .args(["template", "veneer"])
             .arg(root().join("charts/veneer"))
-            .args(["--kube-version", "1.36.3", "--set-string", value])
+            .args(["--set-string", value])
             .output()
             .unwrap();
         assert!(!said.status.success(), "{value} was taken");
@@ -271,11 +271,23 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
     cluster.install_crds(&crds).unwrap();
     let admin = client(&cluster.kubeconfig_path()).await;
-    namespace(&admin).await;
     let objects = render(&PROMETHEUS);
-    for object in &objects {
-        apply(&admin, object, false).await.unwrap();
-    }
+    let kubeconfig = cluster.kubeconfig_path().display().to_string();
+    let sets = PROMETHEUS.iter().flat_map(|value| ["--set-string", *value]);
+    let install = [
+        "install",
+        "veneer",
+        "--create-namespace",
+        "--namespace",
+        NAMESPACE,
+        "--kubeconfig",
+        &kubeconfig,
+    ];
+    let notes = helm(&install.into_iter().chain(sets).collect::<Vec<_>>());
+    assert!(
+        notes.contains("Veneer runs beside Karpenter in namespace veneer-system"),
+        "{notes}"
+    );
     // A kubeconfig with a token of the service account, and nothing else.
     let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
     let request = TokenRequest {

@@ -45,6 +45,14 @@ impl Replica {
         Self(child)
     }
 
+    /// Starts it again if it has ended by itself, as a kubelet would: a leader that could not renew its Lease ends, and on
+    /// a machine as busy as one with tests that happens.
+    fn revive(&mut self, cluster: &Cluster) {
+        if self.0.try_wait().unwrap().is_some() {
+            *self = Self::start(cluster);
+        }
+    }
+
     fn kill(&mut self) {
         // SIGKILL: nothing of it runs any more.
         self.0.kill().unwrap();
@@ -133,9 +141,11 @@ async fn the_other_replica_takes_over_whenever_the_leader_is_killed() {
                 .unwrap();
         }
         if round < kills {
-            let ids: Vec<u32> = replicas.iter().map(|replica| replica.0.id()).collect();
-            let leading = eventually("one of the two leads", async || {
-                leader(&leases).await.filter(|id| ids.contains(id))
+            let (leading, ids) = eventually("one of the two leads", async || {
+                replicas.iter_mut().for_each(|replica| replica.revive(&cluster));
+                let ids: Vec<u32> = replicas.iter().map(|replica| replica.0.id()).collect();
+                let leading = leader(&leases).await.filter(|id| ids.contains(id))?;
+                Some((leading, ids))
             })
             .await;
             // In the middle of the round's writes, or before or after them: wherever the round falls.
@@ -159,6 +169,7 @@ async fn the_other_replica_takes_over_whenever_the_leader_is_killed() {
     eventually(
         "the desired state, without a missing or a surplus overlay",
         async || {
+            replicas.iter_mut().for_each(|replica| replica.revive(&cluster));
             let found = overlays.list(&ListParams::default()).await.unwrap();
             let found: BTreeMap<String, String> = found
                 .iter()
@@ -178,13 +189,19 @@ async fn the_other_replica_takes_over_whenever_the_leader_is_killed() {
     )
     .await;
     // A leader that is told to end gives the Lease back, and the other one need not wait.
-    let leading = eventually("somebody leads", async || leader(&leases).await).await;
+    let leading = eventually("somebody leads", async || {
+        replicas.iter_mut().for_each(|replica| replica.revive(&cluster));
+        let ids: Vec<u32> = replicas.iter().map(|replica| replica.0.id()).collect();
+        leader(&leases).await.filter(|id| ids.contains(id))
+    })
+    .await;
     let status = Command::new("kill")
         .args(["-TERM", &leading.to_string()])
         .status()
         .unwrap();
     assert!(status.success());
     eventually("the other one leads", async || {
+        replicas.iter_mut().for_each(|replica| replica.revive(&cluster));
         leader(&leases).await.filter(|id| *id != leading)
     })
     .await;

@@ -54,7 +54,7 @@ impl Data {
                         ("region", target.region.clone()),
                     ];
                     self.commitments
-                        .push(("veneer_reserved_instance_count", labels, balance.left));
+                        .push(("veneer_reserved_instance_count", labels, balance.owned));
                     continue;
                 }
                 let kind = match target.kind {
@@ -285,7 +285,7 @@ impl Collector for Gauges {
         for (name, help) in [
             (
                 "veneer_reserved_instance_count",
-                "Reserved Instances that nothing uses",
+                "Reserved Instances that are owned",
             ),
             (
                 "veneer_savings_plan_utilization_percent",

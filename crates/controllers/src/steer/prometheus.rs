@@ -1,4 +1,4 @@
-//! Asks Prometheus: six instant queries, each with a timeout and some retries.
+//! Asks Prometheus: three instant queries, each with a timeout and some retries.
 //!
 //! The HTTP client is the one of the Kubernetes client, so there is one TLS stack and one way to read tokens and
 //! certificates. Whatever is not a complete answer is an error: a wrong status, text that is no answer, an answer
@@ -25,22 +25,19 @@ const BACKOFF: Duration = Duration::from_millis(200);
 /// The largest answer that is read: tens of thousands of series.
 const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
 
-/// The queries, with their names in metrics.
-const QUERIES: [(&str, &str); 6] = [
-    ("savings_plan_commitment", "savings_plan_hourly_commitment"),
-    ("savings_plan_capacity", "savings_plan_remaining_capacity"),
-    ("savings_plan_utilization", "savings_plan_utilization_percent"),
-    ("reserved_instances", "ec2_reserved_instance"),
-    (
-        "running_instances",
-        "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost)",
-    ),
-    // A sample may be as old as the last scrape, so its own age is part of the age of the data.
-    (
-        "data_freshness",
-        "lumina_data_freshness_seconds + (time() - timestamp(lumina_data_freshness_seconds))",
-    ),
-];
+/// Everything that belongs together in one query, which sees one moment of the database: in two, one could
+/// see numbers of a scrape and the other the age of the scrape before.
+const COMMITMENTS: (&str, &str) = (
+    "commitments",
+    "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|lumina_data_freshness_seconds\"}",
+);
+/// Which running instances are covered by what.
+const RUNNING: (&str, &str) = (
+    "running_instances",
+    "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost)",
+);
+/// The age of the sample that says how old the data is: a server may answer with one of some minutes ago.
+const SCRAPE_AGE: (&str, &str) = ("scrape_age", "time() - timestamp(lumina_data_freshness_seconds)");
 
 /// How to reach Prometheus.
 #[derive(Clone, Debug, Default)]
@@ -117,22 +114,28 @@ impl Prometheus {
     /// All answers of this moment.
     pub(crate) async fn observe(&self, metrics: &SteeringMetrics) -> Observation {
         let at = Timestamp::now();
-        let answers = QUERIES.map(|(name, query)| self.answer(name, query, metrics));
-        let [commitment, remaining, utilization, reserved, running, freshness] = answers;
-        let (commitment, remaining, utilization, reserved, running, freshness) =
-            tokio::join!(commitment, remaining, utilization, reserved, running, freshness);
+        let (all, running, scrape_age) = tokio::join!(
+            self.answer(COMMITMENTS, metrics),
+            self.answer(RUNNING, metrics),
+            self.answer(SCRAPE_AGE, metrics),
+        );
+        let of = |name: &str| {
+            let all = all.as_ref().map_err(Clone::clone)?;
+            let samples = all.iter().filter(|sample| sample.label("__name__") == name);
+            Ok(samples.cloned().collect())
+        };
         Observation {
             at,
-            commitment,
-            remaining,
-            utilization,
-            reserved,
+            commitment: of("savings_plan_hourly_commitment"),
+            remaining: of("savings_plan_remaining_capacity"),
+            utilization: of("savings_plan_utilization_percent"),
+            reserved: of("ec2_reserved_instance"),
             running,
-            freshness,
+            freshness: of("lumina_data_freshness_seconds").and_then(|told| aged(told, &scrape_age?)),
         }
     }
 
-    async fn answer(&self, name: &'static str, query: &'static str, metrics: &SteeringMetrics) -> Answer {
+    async fn answer(&self, (name, query): (&'static str, &'static str), metrics: &SteeringMetrics) -> Answer {
         let began = Instant::now();
         let mut pause = BACKOFF;
         let mut attempt = 0;
@@ -183,6 +186,17 @@ impl Prometheus {
         }
         read(&text).map_err(Refusal::again)
     }
+}
+
+/// The ages that were told, each made older by the age of its sample. One whose own age nobody knows is no number.
+fn aged(mut told: Vec<Sample>, scrape_age: &[Sample]) -> Answer {
+    for sample in &mut told {
+        let mut labels = sample.labels.clone();
+        labels.remove("__name__");
+        let age = scrape_age.iter().find(|age| age.labels == labels);
+        sample.value += age.map_or(f64::NAN, |age| age.value.max(0.0));
+    }
+    Ok(told)
 }
 
 /// Why there is no answer, and whether it is worth to ask again.
@@ -324,6 +338,19 @@ mod tests {
         }
         let long = read(&"x".repeat(10_000)).unwrap_err();
         assert!(long.len() < 300, "{long}");
+    }
+
+    #[test]
+    fn data_is_as_old_as_it_says_and_its_sample_together() {
+        let told = |account: &str| Sample::new(&[("__name__", "x"), ("account_id", account)], 30.0);
+        let age = |account: &str, value| Sample::new(&[("account_id", account)], value);
+        let found = aged(
+            vec![told("a"), told("b"), told("c")],
+            &[age("a", 5.0), age("b", -1.0)],
+        )
+        .unwrap();
+        assert_eq!((found[0].value, found[1].value), (35.0, 30.0));
+        assert!(found[2].value.is_nan());
     }
 
     #[test]

@@ -3,6 +3,7 @@
     dead_code,
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "helpers of tests fail the test; each test file uses a part of them"
 )]
 
@@ -13,6 +14,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::Request;
 use axum::http::{HeaderMap, StatusCode};
+use serde_json::Value;
 use tokio::net::TcpListener;
 use veneer_controllers::{PrometheusSettings, SteeringSettings};
 use veneer_steering::commitments::Scope;
@@ -147,9 +149,9 @@ pub(crate) enum Fault {
     Hang,
     Garbage,
     Warnings,
-    /// The queries about what is left and about reservations fail.
+    /// Some of the queries fail: those about running instances and about the age of the samples.
     Half,
-    /// The query about the age of the data has an empty answer.
+    /// Nothing says how old the data is.
     NoFreshness,
     /// Every number is none.
     NotANumber,
@@ -162,6 +164,7 @@ pub(crate) struct Proxy {
     fault: Arc<Mutex<Fault>>,
     pub(crate) queries: Arc<AtomicUsize>,
     pub(crate) headers: Arc<Mutex<HeaderMap>>,
+    pub(crate) path: Arc<Mutex<String>>,
 }
 
 impl Proxy {
@@ -172,12 +175,15 @@ impl Proxy {
             fault: Arc::new(Mutex::new(Fault::None)),
             queries: Arc::default(),
             headers: Arc::default(),
+            path: Arc::default(),
         };
         let (prometheus, shared) = (prometheus.to_owned(), proxy.clone());
         let router = Router::new().fallback(move |request: Request| {
             let (prometheus, shared) = (prometheus.clone(), shared.clone());
             let path = request.uri().path_and_query().unwrap().to_string();
             *shared.headers.lock().unwrap() = request.headers().clone();
+            shared.path.lock().unwrap().clone_from(&path);
+            let path = path.trim_start_matches("/prefix").to_owned();
             async move { shared.answer(&prometheus, path).await }
         });
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -192,39 +198,39 @@ impl Proxy {
         self.queries.fetch_add(1, Ordering::SeqCst);
         let fault = *self.fault.lock().unwrap();
         let fault = match fault {
-            Fault::Half if path.contains("remaining") || path.contains("reserved") => Fault::Status(503),
+            Fault::Half if path.contains("hourly_cost") || path.contains("timestamp") => Fault::Status(503),
             other => other,
         };
-        let empty = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
         match fault {
             Fault::Status(code) => return (StatusCode::from_u16(code).unwrap(), "broken".to_owned()),
             Fault::Hang => tokio::time::sleep(Duration::from_secs(60)).await,
             Fault::Garbage => return (StatusCode::OK, "<html>not Prometheus</html>".to_owned()),
-            Fault::NoFreshness if path.contains("freshness") => return (StatusCode::OK, empty.to_owned()),
             _ => {}
         }
         let (status, text) = fetch(format!("{prometheus}{path}")).await;
         let text = match fault {
             Fault::Warnings => text.replacen('{', r#"{"warnings":["a store is gone"],"#, 1),
-            Fault::NotANumber if !path.contains("freshness") => not_a_number(&text),
+            Fault::NotANumber => edited(&text, |results| {
+                for one in results.iter_mut().filter(|one| !is_freshness(one)) {
+                    one["value"][1] = "NaN".into();
+                }
+            }),
+            Fault::NoFreshness => edited(&text, |results| results.retain(|one| !is_freshness(one))),
             _ => text,
         };
         (StatusCode::from_u16(status).unwrap(), text)
     }
 }
 
-fn not_a_number(text: &str) -> String {
-    let mut answer: serde_json::Value = serde_json::from_str(text).unwrap();
-    let results = answer
-        .pointer_mut("/data/result")
-        .and_then(|all| all.as_array_mut());
-    for value in results
-        .into_iter()
-        .flatten()
-        .filter_map(|one| one.pointer_mut("/value/1"))
-    {
-        *value = "NaN".into();
-    }
+/// Whether a result says how old data is; the age of a sample has no name.
+fn is_freshness(result: &Value) -> bool {
+    result["metric"]["__name__"] == "lumina_data_freshness_seconds"
+        || result["metric"].get("__name__").is_none()
+}
+
+fn edited(text: &str, edit: impl FnOnce(&mut Vec<Value>)) -> String {
+    let mut answer: Value = serde_json::from_str(text).unwrap();
+    edit(answer["data"]["result"].as_array_mut().unwrap());
     answer.to_string()
 }
 

@@ -457,3 +457,26 @@ fn the_guide_lists_every_key_with_default_and_accepted_form() {
     let rows = page.lines().filter(|line| line.starts_with("| `")).count();
     assert_eq!(rows, KEYS.len());
 }
+
+#[test]
+fn the_command_line_has_a_flag_for_every_key() {
+    use clap::{Args, Command, FromArgMatches};
+    let parse = |arguments: &[String]| {
+        let command = ConfigArgs::augment_args(Command::new("run").no_binary_name(true));
+        let matches = command.try_get_matches_from(arguments).unwrap();
+        ConfigArgs::from_arg_matches(&matches).unwrap().0
+    };
+    for &(path, one, _) in GOOD {
+        let key = Layers::key(path);
+        let given = BTreeMap::from([(key.path, one.to_owned())]);
+        assert_eq!(parse(&[format!("{}={one}", key.flag())]), given, "{path}");
+        if key.is_boolean() {
+            let alone = parse(&[key.flag()]);
+            assert_eq!(alone.get(path).map(String::as_str), Some("true"), "{path}");
+        } else {
+            assert_eq!(parse(&[key.flag(), one.to_owned()]), given, "{path}");
+        }
+    }
+    // A bad value is not refused here, but together with all the others.
+    assert_eq!(parse(&["--log-level=loud".to_owned()]).len(), 1);
+}
