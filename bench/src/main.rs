@@ -5,6 +5,7 @@
     reason = "a benchmark may fail loudly on input that it made itself"
 )]
 
+mod explain;
 mod instructions;
 mod measure;
 mod overlay;
@@ -40,6 +41,18 @@ enum What {
         #[arg(long, value_enum, default_values = ["fake", "aws"])]
         types: Vec<schedule::Types>,
     },
+    /// `veneer explain pod` and `veneer simulate --propose` on a large cluster, beside one Solve of Karpenter
+    Explain {
+        /// How many pods wait
+        #[arg(long, default_value_t = 5_000)]
+        pods: usize,
+        /// How many nodes there are
+        #[arg(long, default_value_t = 1_000)]
+        nodes: usize,
+        /// Which pods; Karpenter takes minutes for the diverse ones
+        #[arg(long, value_enum, default_value = "generic")]
+        mix: schedule::Mix,
+    },
     /// Instructions of three fixed workloads (callgrind) against those on record
     Instructions {
         /// Puts the counts on record
@@ -72,6 +85,7 @@ fn main() -> Result<()> {
     match Arguments::parse().what {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
+        What::Explain { pods, nodes, mix } => explain::side_by_side(pods, nodes, mix),
         What::Instructions { record } => instructions::compare(record),
         What::Workload { which } => instructions::run(which),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),

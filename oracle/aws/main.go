@@ -4,8 +4,9 @@ package main
 import (
 	"github.com/veneer-io/veneer/oracle/internal/awstypes"
 	"github.com/veneer-io/veneer/oracle/internal/batch"
+	"github.com/veneer-io/veneer/oracle/internal/fleet"
 )
 
 func main() {
-	batch.Main(map[string]batch.Verb{"instance-types": awstypes.Verb})
+	batch.Main(map[string]batch.Verb{"instance-types": awstypes.Verb, "fleet": fleet.Verb})
 }

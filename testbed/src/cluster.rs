@@ -162,6 +162,19 @@ impl Cluster {
         format!("https://127.0.0.1:{}", self.port(Part::ApiServer))
     }
 
+    /// The address of Prometheus.
+    pub fn prometheus_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port(Part::Prometheus))
+    }
+
+    /// The port that Prometheus scrapes; whoever has metrics to be scraped listens there.
+    pub fn exporter_port(&self) -> u16 {
+        let ports = self.ports.get(&Part::Prometheus);
+        ports
+            .map(|ports| launch::second_port(Part::Prometheus, ports))
+            .unwrap_or_default()
+    }
+
     /// The folder with the data, the certificates and one `<part>.log` per part.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -26,21 +26,24 @@ pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
         Part::ControllerManager => 4,
         Part::Kwok => 5,
         Part::Karpenter => 6,
+        Part::Prometheus => 8,
     })
 }
 
-/// The second port of the parts that need two: etcd's peers and Karpenter's metrics.
-fn second_port(part: Part, ports: &Ports) -> u16 {
-    match part {
-        Part::Etcd => ports.at(1),
-        _ => ports.at(7),
-    }
+/// The second port of the parts that need two: etcd's peers, Karpenter's metrics, and what Prometheus scrapes.
+pub(crate) fn second_port(part: Part, ports: &Ports) -> u16 {
+    ports.at(match part {
+        Part::Etcd => 1,
+        Part::Prometheus => 9,
+        _ => 7,
+    })
 }
 
 /// The addresses that all answer 200 once the part is ready.
 pub(crate) fn readiness(part: Part, port: u16) -> Vec<String> {
     let (scheme, paths): (_, &[_]) = match part {
         Part::Etcd | Part::Kwok | Part::Karpenter => ("http", &["/readyz"]),
+        Part::Prometheus => ("http", &["/-/ready"]),
         // The namespace comes from a controller that readyz does not wait for, and Pods cannot do without it.
         Part::ApiServer => ("https", &["/readyz", "/api/v1/namespaces/default"]),
         Part::Scheduler => ("https", &["/readyz"]),
@@ -155,6 +158,17 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 ("METRICS_PORT", second_port.to_string()),
             ]);
             Vec::new()
+        }
+        Part::Prometheus => {
+            let config = format!(
+                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{{job_name: exporter, static_configs: [{{targets: ['127.0.0.1:{second_port}']}}]}}]\n"
+            );
+            let config = folder.write("prometheus.yaml", config)?;
+            vec![
+                format!("--config.file={}", config.display()),
+                format!("--storage.tsdb.path={}", folder.join("prometheus").display()),
+                format!("--web.listen-address=127.0.0.1:{port}"),
+            ]
         }
     };
     Ok(Invocation {

@@ -1,5 +1,5 @@
 //! Starts the real parts that the tests run against: etcd, the Kubernetes control plane, kwok, and Karpenter
-//! with its KWOK provider.
+//! with its KWOK provider, and Prometheus.
 //!
 //! ```no_run
 //! let cluster = veneer_testbed::Cluster::start(veneer_testbed::Options::nodes())?;
@@ -27,4 +27,4 @@ mod process;
 pub use certs::KUBECONFIG_MARK;
 pub use cluster::{Cluster, Options};
 pub use error::Error;
-pub use part::{Part, karpenter_crds, karpenter_instance_types};
+pub use part::{Part, helm, karpenter_crds, karpenter_instance_types};

@@ -23,6 +23,8 @@ pub enum Part {
     Kwok,
     /// Karpenter with its KWOK provider and the NodeOverlay feature gate on.
     Karpenter,
+    /// Prometheus, which scrapes what listens on [`crate::Cluster::exporter_port`] several times a second.
+    Prometheus,
 }
 
 impl Part {
@@ -35,6 +37,7 @@ impl Part {
             Part::ControllerManager => "kube-controller-manager",
             Part::Kwok => "kwok",
             Part::Karpenter => "karpenter-kwok",
+            Part::Prometheus => "prometheus",
         }
     }
 
@@ -70,6 +73,11 @@ pub fn karpenter_crds() -> Result<Vec<String>, Error> {
 /// The catalogue that Karpenter's KWOK provider launches from.
 pub fn karpenter_instance_types() -> Result<PathBuf, Error> {
     Ok(built("karpenter-kwok.files")?.join("instance-types.json"))
+}
+
+/// The program `helm`.
+pub fn helm() -> Result<PathBuf, Error> {
+    built("helm")
 }
 
 /// The folder that outlives clusters; the same rule as in `testbed/parts/build`.

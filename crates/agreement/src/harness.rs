@@ -70,6 +70,11 @@ pub fn oracle() -> Result<PathBuf> {
     oracle_program("karpenter")
 }
 
+/// The same for the program that asks the AWS provider.
+pub fn aws_oracle() -> Result<PathBuf> {
+    oracle_program("aws")
+}
+
 /// Builds one of the oracle's programs if needed and gives its path.
 pub(crate) fn oracle_program(name: &str) -> Result<PathBuf> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../oracle/build");

@@ -9,6 +9,7 @@
     reason = "a test tool may fail loudly on cases that it made itself"
 )]
 
+pub mod fleet;
 mod harness;
 pub mod overlays;
 pub mod quantity;
@@ -16,5 +17,5 @@ pub mod requirements;
 mod rng;
 pub mod schedule;
 
-pub use harness::{Difference, Progress, Report, Subject, check, karpenter_module, oracle};
+pub use harness::{Difference, Progress, Report, Subject, aws_oracle, check, karpenter_module, oracle};
 pub use rng::Rng;

@@ -3,15 +3,17 @@
 mod schedule_command;
 
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use veneer_agreement::fleet::Fleets;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
-use veneer_agreement::{Report, Subject, check, oracle};
+use veneer_agreement::{Report, Subject, aws_oracle, check, oracle};
 
 /// Holds the engine against Karpenter's own packages. Exit code 1 if they differ.
 #[derive(Parser)]
@@ -23,9 +25,9 @@ struct Command {
 
 #[derive(clap::Args)]
 struct Arguments {
-    /// How many cases
-    #[arg(long, default_value_t = 200_000)]
-    cases: u64,
+    /// How many cases; 200,000, or 2,000 of those that take long
+    #[arg(long)]
+    cases: Option<u64>,
     /// Where the cases come from; random if not given, and always printed
     #[arg(long)]
     seed: Option<u64>,
@@ -42,15 +44,21 @@ enum Kind {
     Requirements(Arguments),
     /// NodeOverlays: verdicts, prices and capacity
     Overlay(Arguments),
+    /// Fleet requests: what EC2 is asked for a claim
+    Fleet(Arguments),
     /// The scheduler: where pods go and what would be launched
     Schedule(schedule_command::Arguments),
 }
 
 fn main() -> Result<ExitCode> {
     match Command::parse().subject {
-        Kind::Quantity(arguments) => run(&Quantities, &arguments),
-        Kind::Requirements(arguments) => run(&RequirementPairs, &arguments),
-        Kind::Overlay(arguments) => run(&Overlays::new()?, &arguments),
+        Kind::Quantity(arguments) => run(&Quantities, &oracle()?, &arguments),
+        Kind::Requirements(arguments) => run(&RequirementPairs, &oracle()?, &arguments),
+        Kind::Overlay(arguments) => run(&Overlays::new()?, &oracle()?, &arguments),
+        Kind::Fleet(mut arguments) => {
+            arguments.cases.get_or_insert(2_000);
+            run(&Fleets::new()?, &aws_oracle()?, &arguments)
+        }
         Kind::Schedule(arguments) => schedule_command::run(&arguments),
     }
 }
@@ -60,29 +68,24 @@ fn random_seed() -> u64 {
     since.as_nanos() as u64 % 1_000_000_000
 }
 
-fn run<S: Subject>(subject: &S, arguments: &Arguments) -> Result<ExitCode> {
+fn run<S: Subject>(subject: &S, oracle: &Path, arguments: &Arguments) -> Result<ExitCode> {
     let seed = arguments.seed.unwrap_or_else(random_seed);
-    let numbers = arguments.only.map_or(0..arguments.cases, |only| only..only + 1);
+    let cases = arguments.cases.unwrap_or(200_000);
+    let numbers = arguments.only.map_or(0..cases, |only| only..only + 1);
     let mut err = std::io::stderr().lock();
     let live = err.is_terminal();
     let mut shown = Instant::now();
-    let report = check(
-        subject,
-        &oracle()?,
-        seed,
-        numbers,
-        &mut |done, differing, elapsed| {
-            if live && shown.elapsed() > Duration::from_secs(1) {
-                shown = Instant::now();
-                let _ = write!(
-                    err,
-                    "\r{done} cases, {differing} differ, {:.0}/s ",
-                    rate(done, elapsed)
-                );
-                let _ = err.flush();
-            }
-        },
-    )?;
+    let report = check(subject, oracle, seed, numbers, &mut |done, differing, elapsed| {
+        if live && shown.elapsed() > Duration::from_secs(1) {
+            shown = Instant::now();
+            let _ = write!(
+                err,
+                "\r{done} cases, {differing} differ, {:.0}/s ",
+                rate(done, elapsed)
+            );
+            let _ = err.flush();
+        }
+    })?;
     if live {
         writeln!(err)?;
     }

@@ -6,17 +6,19 @@
     reason = "the seed of a run that passed is worth having, too"
 )]
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use veneer_agreement::fleet::Fleets;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
-use veneer_agreement::{Subject, check, oracle};
+use veneer_agreement::{Subject, aws_oracle, check, oracle};
 
-fn agrees<S: Subject>(name: &str, subject: &S, cases: u64) -> Result<()> {
+fn agrees<S: Subject>(name: &str, subject: &S, oracle: &Path, cases: u64) -> Result<()> {
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as u64 % 1_000_000_000;
-    let report = check(subject, &oracle()?, seed, 0..cases, &mut |_, _, _| {})?;
+    let report = check(subject, oracle, seed, 0..cases, &mut |_, _, _| {})?;
     println!(
         "{name}: {} cases of seed {seed} in {:.1} s",
         report.cases,
@@ -33,15 +35,20 @@ fn agrees<S: Subject>(name: &str, subject: &S, cases: u64) -> Result<()> {
 
 #[test]
 fn quantities_agree_with_kubernetes() -> Result<()> {
-    agrees("quantity", &Quantities, 20_000)
+    agrees("quantity", &Quantities, &oracle()?, 20_000)
 }
 
 #[test]
 fn requirements_agree_with_karpenter() -> Result<()> {
-    agrees("requirements", &RequirementPairs, 20_000)
+    agrees("requirements", &RequirementPairs, &oracle()?, 20_000)
 }
 
 #[test]
 fn overlays_agree_with_karpenter() -> Result<()> {
-    agrees("overlay", &Overlays::new()?, 500)
+    agrees("overlay", &Overlays::new()?, &oracle()?, 500)
+}
+
+#[test]
+fn fleet_requests_agree_with_the_aws_provider() -> Result<()> {
+    agrees("fleet", &Fleets::new()?, &aws_oracle()?, 500)
 }

@@ -19,11 +19,11 @@ use veneer_engine::overlay::status::{Announcement, OverlayEffect, Subject, condi
 use crate::observe::{SeenOverlay, SeenPool, chain, seen_overlay};
 
 /// Who writes, in managed fields and events.
-const FIELD_MANAGER: &str = "veneer";
+pub(crate) const FIELD_MANAGER: &str = "veneer";
 /// How often a write is tried against other writers before it waits for the next pass.
 const ATTEMPTS: usize = 10;
 /// How many objects are written at once.
-const CONCURRENCY: usize = 16;
+pub(crate) const CONCURRENCY: usize = 16;
 
 /// One thing that is to be written.
 #[derive(Clone, Debug)]
@@ -167,28 +167,53 @@ impl Writer {
         announcement: &Announcement,
         now: Timestamp,
     ) -> Result<(), String> {
-        let event = Event {
+        let event = PoolEvent {
+            pool: &announcement.node_pool,
+            uid: &pool.uid,
+            name: format!("{}.{:x}", announcement.node_pool, now.as_nanosecond()),
+            type_: "Normal",
+            reason: "NodeOverlaysChanged",
+            action: "Evaluate",
+            note: announcement.note.clone(),
+        };
+        let created = self.events.create(&PostParams::default(), &event.at(now)).await;
+        created.map(|_| ()).map_err(|error| chain(&error))
+    }
+}
+
+/// An event on a NodePool.
+pub(crate) struct PoolEvent<'a> {
+    pub(crate) pool: &'a str,
+    pub(crate) uid: &'a str,
+    pub(crate) name: String,
+    pub(crate) type_: &'static str,
+    pub(crate) reason: &'static str,
+    pub(crate) action: &'static str,
+    pub(crate) note: String,
+}
+
+impl PoolEvent<'_> {
+    pub(crate) fn at(self, now: Timestamp) -> Event {
+        Event {
             metadata: ObjectMeta {
-                name: Some(format!("{}.{:x}", announcement.node_pool, now.as_nanosecond())),
+                name: Some(self.name),
                 ..ObjectMeta::default()
             },
-            type_: Some("Normal".to_owned()),
-            reason: Some("NodeOverlaysChanged".to_owned()),
-            action: Some("Evaluate".to_owned()),
-            note: Some(announcement.note.clone()),
+            type_: Some(self.type_.to_owned()),
+            reason: Some(self.reason.to_owned()),
+            action: Some(self.action.to_owned()),
+            note: Some(self.note),
             event_time: Some(MicroTime(now)),
             reporting_controller: Some("veneer.io/overlays".to_owned()),
             reporting_instance: Some(FIELD_MANAGER.to_owned()),
             regarding: Some(ObjectReference {
                 api_version: Some(NodePool::api_version(&()).into_owned()),
                 kind: Some(NodePool::kind(&()).into_owned()),
-                name: Some(announcement.node_pool.clone()),
-                uid: Some(pool.uid.clone()),
+                name: Some(self.pool.to_owned()),
+                uid: Some(self.uid.to_owned()),
                 ..ObjectReference::default()
             }),
             ..Event::default()
-        };
-        let created = self.events.create(&PostParams::default(), &event).await;
-        created.map(|_| ()).map_err(|error| chain(&error))
+        }
     }
 }

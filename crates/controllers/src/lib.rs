@@ -1,13 +1,15 @@
 //! Watches Kubernetes, lets the pure rooms decide, and writes what they decided.
 //!
-//! One pass is: observe (what the watches have brought) → decide (`veneer_engine::overlay::status`, pure) → act
-//! (conditions, events, gauges). Changes that arrive together make one pass, and a pass over an unchanged cluster
+//! Two controllers: [`verdicts`] says what became of NodeOverlays, [`steer`] writes those that preferences and
+//! commitments ask for. One pass is: observe (what the watches and Prometheus have brought) → decide
+//! (`veneer_engine::overlay::status`, `veneer_steering`: pure) → act (conditions, overlays, events, gauges). Changes that arrive together make one pass, and a pass over an unchanged cluster
 //! writes nothing and logs nothing. Nothing is written before every watch has listed its objects once.
 //!
 //! This is the one room with a Kubernetes client. It makes no decision of its own: if a line here asks *what* to
-//! write, it belongs in the engine.
+//! write, it belongs in the engine or in steering.
 
 mod act;
+mod lease;
 mod metrics;
 mod observe;
 mod pass;
@@ -15,7 +17,11 @@ pub mod provider;
 mod run;
 mod serve;
 pub mod standalone;
+mod steer;
+mod verdicts;
 
+pub use lease::Election;
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{Health, ServeError, Server};
+pub use steer::{Decisions, PrometheusError, PrometheusSettings, SteeringSettings};

@@ -19,6 +19,10 @@ use veneer_engine::overlay::status::Plan;
 use crate::pass::Evaluated;
 use crate::standalone::Meters;
 
+mod steering;
+
+pub(crate) use steering::SteeringMetrics;
+
 /// From a tenth of a millisecond, where one changed overlay of a few is, to seconds.
 const DURATIONS: [f64; 13] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0,
@@ -32,6 +36,7 @@ pub struct Metrics {
     evaluation_seconds: Histogram,
     /// What provisioning counts.
     pub provisioning: Meters,
+    pub(crate) steering: SteeringMetrics,
 }
 
 impl Default for Metrics {
@@ -55,11 +60,13 @@ impl Metrics {
         registry.register_collector(Box::new(Arc::clone(&overlays)));
         let provisioning = Meters::default();
         provisioning.register(&mut registry);
+        let steering = SteeringMetrics::new(&mut registry);
         Self {
             registry: Arc::new(registry),
             overlays,
             evaluation_seconds,
             provisioning,
+            steering,
         }
     }
 
@@ -108,15 +115,6 @@ struct Overlays(Mutex<Gauges>);
 
 impl Collector for Overlays {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut family = encoder.encode_descriptor(
-            "veneer_info",
-            "Always 1; the labels say what runs",
-            None,
-            MetricType::Gauge,
-        )?;
-        let labels = [("version", env!("CARGO_PKG_VERSION")), ("disabled_mode", "false")];
-        ConstGauge::new(1).encode(family.encode_family(&labels)?)?;
-
         let gauges = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let by_overlay = [
             (

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
@@ -14,11 +15,16 @@ use kube::{Client, ResourceExt};
 use serde_json::Value;
 use tokio::sync::Notify;
 use tracing::{info, warn};
-use veneer_api::{Condition, EC2NodeClass, NodeOverlay, NodeOverlaySpec, NodePool};
+use veneer_api::{
+    Condition, EC2NodeClass, NodeClaim, NodeOverlay, NodeOverlaySpec, NodePool,
+    NodeSelectorRequirementWithMinValues,
+};
 use veneer_engine::labels::LabelRules;
 use veneer_engine::overlay::{Overlay, Pool, Problem};
+use veneer_steering::overlays::Existing;
 
 use crate::run::Provider;
+use crate::steer::{SeenMachine, seen_machine};
 
 /// A NodeOverlay as it was last seen.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +35,8 @@ pub(crate) struct SeenOverlay {
     pub(crate) conditions: Vec<Condition>,
     /// What it says, or its name and what is wrong with it.
     pub(crate) overlay: Result<Overlay, (String, Vec<Problem>)>,
+    /// Whose it is and how it is written.
+    pub(crate) existing: Existing,
 }
 
 /// A NodePool as it was last seen.
@@ -36,6 +44,10 @@ pub(crate) struct SeenOverlay {
 pub(crate) struct SeenPool {
     pub(crate) uid: String,
     pub(crate) pool: Pool,
+    pub(crate) annotations: BTreeMap<String, String>,
+    pub(crate) requirements: Vec<NodeSelectorRequirementWithMinValues>,
+    pub(crate) node_class_group: String,
+    pub(crate) deleting: bool,
     node_class: String,
 }
 
@@ -44,6 +56,29 @@ pub(crate) struct SeenPool {
 pub(crate) struct Snapshot {
     pub(crate) overlays: Vec<Arc<SeenOverlay>>,
     pub(crate) pools: Vec<Arc<SeenPool>>,
+}
+
+/// Everything that steering looks at, by name. Unlike in a [`Snapshot`] every NodePool counts.
+#[derive(Debug)]
+pub(crate) struct SteeringSnapshot {
+    pub(crate) overlays: Vec<Arc<SeenOverlay>>,
+    pub(crate) pools: Vec<Arc<SeenPool>>,
+    pub(crate) claims: Vec<Arc<SeenMachine>>,
+    pub(crate) nodes: Vec<Arc<SeenMachine>>,
+}
+
+/// The two who wait for changes.
+#[derive(Debug, Default)]
+struct Changes {
+    verdicts: Notify,
+    steering: Notify,
+}
+
+impl Changes {
+    fn notify(&self) {
+        self.verdicts.notify_one();
+        self.steering.notify_one();
+    }
 }
 
 /// The state of one watch.
@@ -67,22 +102,28 @@ impl<T> Default for Mirror<T> {
     }
 }
 
-impl<T> Mirror<T> {
-    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) {
+impl<T: PartialEq> Mirror<T> {
+    /// Takes an event in, and says whether anything that counts is new: a Node's heartbeat, for instance, is not.
+    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) -> bool {
         match event {
             Event::Apply(object) => {
-                self.objects.insert(object.name_any(), Arc::new(read(&object)));
+                let new = Arc::new(read(&object));
+                let old = self.objects.insert(object.name_any(), Arc::clone(&new));
+                old.is_none_or(|old| old != new)
             }
-            Event::Delete(object) => {
-                self.objects.remove(&object.name_any());
+            Event::Delete(object) => self.objects.remove(&object.name_any()).is_some(),
+            Event::Init => {
+                self.listed.clear();
+                false
             }
-            Event::Init => self.listed.clear(),
             Event::InitApply(object) => {
                 self.listed.insert(object.name_any(), Arc::new(read(&object)));
+                false
             }
             Event::InitDone => {
                 self.objects = std::mem::take(&mut self.listed);
                 self.synced = true;
+                true
             }
         }
     }
@@ -102,14 +143,22 @@ pub(crate) struct Watches {
     pools: Shared<SeenPool>,
     /// `None` where Karpenter does not look at the node class.
     node_classes: Option<Shared<ObjectMeta>>,
-    changed: Arc<Notify>,
+    /// NodeClaims and Nodes; `None` where nobody counts them.
+    machines: Option<[Shared<SeenMachine>; 2]>,
+    changed: Arc<Changes>,
     _tasks: tokio::task::JoinSet<()>,
 }
 
 impl Watches {
-    pub(crate) fn start(client: &Client, provider: Provider, rules: Arc<LabelRules>) -> Self {
+    /// Starts them; NodeClaims and Nodes only if somebody counts machines.
+    pub(crate) fn start(
+        client: &Client,
+        provider: Provider,
+        rules: Arc<LabelRules>,
+        counts_machines: bool,
+    ) -> Self {
         let mut tasks = tokio::task::JoinSet::new();
-        let changed = Arc::new(Notify::new());
+        let changed = Arc::new(Changes::default());
         let overlays = Shared::default();
         let pools = Shared::default();
         tasks.spawn(follow(
@@ -140,10 +189,29 @@ impl Watches {
             ));
             node_classes
         });
+        let machines = counts_machines.then(|| {
+            let kinds = [
+                (ApiResource::erase::<NodeClaim>(&()), "NodeClaim"),
+                (ApiResource::erase::<Node>(&()), "Node"),
+            ];
+            kinds.map(|(resource, kind)| {
+                let mirror = Shared::default();
+                tasks.spawn(follow(
+                    stream(client, &resource),
+                    kind,
+                    Absent::IsEmpty,
+                    Arc::clone(&mirror),
+                    Arc::clone(&changed),
+                    seen_machine,
+                ));
+                mirror
+            })
+        });
         Self {
             overlays,
             pools,
             node_classes,
+            machines,
             changed,
             _tasks: tasks,
         }
@@ -151,7 +219,12 @@ impl Watches {
 
     /// Waits for the next change. A change that came while nobody waited counts.
     pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+        self.changed.verdicts.notified().await;
+    }
+
+    /// The same for steering.
+    pub(crate) async fn changed_for_steering(&self) {
+        self.changed.steering.notified().await;
     }
 
     /// Whether every watch has listed its objects.
@@ -162,6 +235,11 @@ impl Watches {
                 .node_classes
                 .as_ref()
                 .is_none_or(|classes| lock(classes).synced)
+            && self
+                .machines
+                .iter()
+                .flatten()
+                .all(|machines| lock(machines).synced)
     }
 
     /// Why a watch does not work at the moment, if one does not.
@@ -173,7 +251,25 @@ impl Watches {
                 .as_ref()
                 .and_then(|classes| lock(classes).error.clone())
         };
-        overlays.or_else(pools).or_else(classes)
+        let mut machines = self.machines.iter().flatten();
+        let machines = || machines.find_map(|machines| lock(machines).error.clone());
+        overlays.or_else(pools).or_else(classes).or_else(machines)
+    }
+
+    pub(crate) fn steering_snapshot(&self) -> SteeringSnapshot {
+        let mut machines = self.machines.iter().flatten();
+        let mut next = || {
+            let mirror = machines.next();
+            mirror.map_or_else(Vec::new, |mirror| {
+                lock(mirror).objects.values().cloned().collect()
+            })
+        };
+        SteeringSnapshot {
+            overlays: lock(&self.overlays).objects.values().cloned().collect(),
+            pools: lock(&self.pools).objects.values().cloned().collect(),
+            claims: next(),
+            nodes: next(),
+        }
     }
 
     pub(crate) fn snapshot(&self) -> Snapshot {
@@ -212,12 +308,12 @@ enum Absent {
     IsEmpty,
 }
 
-async fn follow<T>(
+async fn follow<T: PartialEq>(
     stream: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
     kind: &'static str,
     absent: Absent,
     mirror: Shared<T>,
-    changed: Arc<Notify>,
+    changed: Arc<Changes>,
     read: impl Fn(&DynamicObject) -> T,
 ) {
     let mut stream = std::pin::pin!(stream);
@@ -229,8 +325,7 @@ async fn follow<T>(
                 if !partial && mirror.error.take().is_some() {
                     info!(kind, "watching again");
                 }
-                mirror.apply(event, &read);
-                if partial {
+                if !mirror.apply(event, &read) {
                     continue;
                 }
             }
@@ -252,7 +347,7 @@ async fn follow<T>(
                 mirror.error = Some(text);
             }
         }
-        changed.notify_one();
+        changed.notify();
     }
 }
 
@@ -306,6 +401,15 @@ pub(crate) fn seen_overlay(object: &DynamicObject, rules: &LabelRules) -> SeenOv
         overlay: read_overlay(object)
             .map_err(|problem| (name, vec![problem]))
             .and_then(|manifest| Overlay::read(&manifest, rules)),
+        existing: Existing {
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            resource_version: object.resource_version().unwrap_or_default(),
+            labels: object.labels().clone(),
+            owners: object.owner_references().to_vec(),
+            spec: object.data.get("spec").cloned().unwrap_or_default(),
+            deleting: object.metadata.deletion_timestamp.is_some(),
+        },
     }
 }
 
@@ -340,7 +444,15 @@ fn seen_pool(object: &DynamicObject) -> SeenPool {
         .pointer("/spec/template/metadata/labels")
         .and_then(Value::as_object);
     let labels = labels.into_iter().flatten();
-    let node_class = object.data.pointer("/spec/template/spec/nodeClassRef/name");
+    let node_class = object.data.pointer("/spec/template/spec/nodeClassRef");
+    let of_class = |field: &str| {
+        let text = node_class.and_then(|class| class.get(field)?.as_str());
+        text.unwrap_or_default().to_owned()
+    };
+    let requirements = object
+        .data
+        .pointer("/spec/template/spec/requirements")
+        .and_then(Value::as_array);
     SeenPool {
         uid: object.uid().unwrap_or_default(),
         pool: Pool {
@@ -349,7 +461,15 @@ fn seen_pool(object: &DynamicObject) -> SeenPool {
                 .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
                 .collect(),
         },
-        node_class: node_class.and_then(Value::as_str).unwrap_or_default().to_owned(),
+        annotations: object.annotations().clone(),
+        requirements: requirements
+            .into_iter()
+            .flatten()
+            .filter_map(|one| serde_json::from_value(one.clone()).ok())
+            .collect(),
+        node_class_group: of_class("group"),
+        deleting: object.metadata.deletion_timestamp.is_some(),
+        node_class: of_class("name"),
     }
 }
 
@@ -385,6 +505,25 @@ mod tests {
         apply(Event::Init);
         assert_eq!(apply(Event::InitApply(object("c"))), (true, "b c".to_owned()));
         assert_eq!(apply(Event::InitDone), (true, "c".to_owned()));
+    }
+
+    #[test]
+    fn only_what_counts_is_a_change() {
+        let mut mirror = Mirror::default();
+        let mut apply = |event| mirror.apply(event, seen_pool);
+        assert!(!apply(Event::Init));
+        assert!(!apply(Event::InitApply(object("a"))));
+        assert!(apply(Event::InitDone));
+        let mut same = object("a");
+        same.data = serde_json::json!({"status": {"nodes": 3}});
+        assert!(!apply(Event::Apply(same)));
+        let mut other = object("a");
+        other
+            .annotations_mut()
+            .insert("veneer.io/preference.1".to_owned(), "x".to_owned());
+        assert!(apply(Event::Apply(other)));
+        assert!(!apply(Event::Delete(object("b"))));
+        assert!(apply(Event::Delete(object("a"))));
     }
 
     #[test]

@@ -1,32 +1,31 @@
-//! The loop: waits for changes, makes a pass, carries it out.
+//! The run: watches, the election of a leader, and the two controllers that act while this replica leads.
 
-use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use kube::Client;
-use tokio::sync::Notify;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
-use tracing::{error, info, warn};
+use tokio::time::timeout;
+use tracing::{info, warn};
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::overlay::Verdict;
-use veneer_engine::overlay::status::{Finding, Owner, Plan, Policy};
+use veneer_engine::overlay::status::{Owner, Policy};
 
-use crate::act::{Action, Failure, StatusWrite, Writer};
-use crate::observe::{Snapshot, Watches};
-use crate::pass::{Evaluated, Passes};
-use crate::{Health, Metrics, Server};
+use crate::lease::{Candidate, Election};
+use crate::observe::Watches;
+use crate::standalone;
+use crate::steer::{Decisions, PrometheusError, SteeringSettings};
+use crate::{Health, Metrics, Server, steer, verdicts};
 
 /// Changes that arrive within this time of each other are one pass.
-const COALESCE: Duration = Duration::from_millis(5);
+pub(crate) const COALESCE: Duration = Duration::from_millis(5);
 /// How long the writes of a pass may take once the process shall end.
 const GRACE: Duration = Duration::from_secs(5);
 /// When a failed write is tried again: at first, and at most.
-const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+pub(crate) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Who provisions nodes, and so who owns the conditions of overlays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,7 +50,7 @@ pub enum Output {
     /// Into the cluster.
     Cluster,
     /// Into this text; the cluster stays as it is.
-    Text(Box<dyn Write + Send>),
+    Text(Box<dyn Write + Send + Sync>),
 }
 
 impl std::fmt::Debug for Output {
@@ -88,6 +87,14 @@ pub struct Settings {
     pub health: Health,
     /// The servers to run.
     pub servers: Vec<Server>,
+    /// Which overlays to write; none in a run that only looks at those of others.
+    pub steering: Option<SteeringSettings>,
+    /// How to provision nodes, if Veneer does that.
+    pub provisioning: Option<standalone::Settings>,
+    /// What `/debug/decisions` shows.
+    pub decisions: Decisions,
+    /// How replicas agree on one that acts; without, this one always does.
+    pub election: Option<Election>,
 }
 
 impl Settings {
@@ -106,10 +113,14 @@ impl Settings {
             metrics: Metrics::new(),
             health: Health::default(),
             servers: Vec::new(),
+            steering: None,
+            provisioning: None,
+            decisions: Decisions::default(),
+            election: None,
         }
     }
 
-    fn policy(&self) -> Policy {
+    pub(crate) fn policy(&self) -> Policy {
         let settle = if self.once { Duration::ZERO } else { self.settle };
         Policy {
             owner: match self.mode {
@@ -134,7 +145,7 @@ pub enum Error {
     #[error("cannot read the cluster: {0}")]
     Unreadable(String),
     /// A single pass was asked for, and not everything could be written.
-    #[error("{} could not be written; the first was NodeOverlay {overlay}: {error}", counted(*.count))]
+    #[error("{count} NodeOverlay{} could not be written; the first was {overlay}: {error}", if *.count == 1 { "" } else { "s" })]
     Unwritten {
         /// How many.
         count: usize,
@@ -146,16 +157,56 @@ pub enum Error {
     /// A server stopped listening.
     #[error("a server ended: {0}")]
     Server(io::Error),
+    /// A single pass was asked for, and not everything could be observed.
+    #[error("commitments could not be observed: {0}")]
+    Unobserved(String),
+    /// Prometheus cannot be asked.
+    #[error(transparent)]
+    Prometheus(#[from] PrometheusError),
+    /// Another replica acts now.
+    #[error("this replica no longer leads: {0}")]
+    LostLease(String),
     /// The text of a dry run could not be written.
     #[error("cannot write the plan: {0}")]
     Output(#[from] io::Error),
 }
 
-fn counted(count: usize) -> String {
-    match count {
-        1 => "1 status".to_owned(),
-        _ => format!("{count} statuses"),
+/// Tells everybody that the process shall end.
+#[derive(Clone)]
+pub(crate) struct Stop(watch::Receiver<bool>);
+
+impl Stop {
+    /// Returns once the process shall end.
+    pub(crate) async fn wait(&self) {
+        let mut flag = self.0.clone();
+        while !*flag.borrow_and_update() {
+            // Nobody is left to say so: then it is over as well.
+            if flag.changed().await.is_err() {
+                return;
+            }
+        }
     }
+}
+
+/// A text that both controllers print to.
+#[derive(Clone)]
+pub(crate) struct Printer(Arc<Mutex<Box<dyn Write + Send + Sync>>>);
+
+impl Printer {
+    pub(crate) fn print(&self, text: &str) -> io::Result<()> {
+        let mut out = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        out.write_all(text.as_bytes())?;
+        out.flush()
+    }
+}
+
+/// What both controllers share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) watches: Watches,
+    pub(crate) stop: Stop,
+    /// Where decisions go in a dry run.
+    pub(crate) printer: Option<Printer>,
 }
 
 /// Runs until `shutdown`, or until the first pass is done if that was asked for.
@@ -168,228 +219,133 @@ pub async fn run(
     for server in settings.servers.drain(..) {
         servers.spawn(server.run());
     }
-    let stop = Arc::new(Notify::new());
-    let mut controller = pin!(control(client, settings, Arc::clone(&stop)));
-    tokio::select! {
-        result = &mut controller => return result,
-        () = shutdown => {}
-        Some(ended) = servers.join_next() => {
-            let ended = ended.map_err(io::Error::other).and_then(|ended| ended);
-            return Err(Error::Server(ended.err().unwrap_or_else(|| io::Error::other("no reason given"))));
+    let (stopping, stop) = watch::channel(false);
+    let election = settings.election.take();
+    let candidate = election.map(|election| Arc::new(Candidate::new(&client, election)));
+    let ended = {
+        let mut controllers = pin!(lead(client, settings, candidate.clone(), Stop(stop)));
+        tokio::select! {
+            result = &mut controllers => result,
+            () = shutdown => {
+                info!("stopping");
+                stopping.send_replace(true);
+                match timeout(GRACE, controllers).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        warn!("the last writes did not end in time; what is missing is written after the next start");
+                        Ok(())
+                    }
+                }
+            }
+            Some(ended) = servers.join_next() => {
+                let ended = ended.map_err(io::Error::other).and_then(|ended| ended);
+                Err(Error::Server(ended.err().unwrap_or_else(|| io::Error::other("no reason given"))))
+            }
         }
+    };
+    // Only one that still leads has something to give back.
+    if let Some(candidate) = candidate.filter(|_| !matches!(ended, Err(Error::LostLease(_)))) {
+        let _ = timeout(GRACE, candidate.release()).await;
     }
-    info!("stopping");
-    stop.notify_one();
-    if timeout(GRACE, controller).await.is_err() {
-        warn!("the last writes did not end in time; what is missing is written after the next start");
-    }
-    Ok(())
+    ended
 }
 
-async fn control(client: Client, settings: Settings, stop: Arc<Notify>) -> Result<(), Error> {
+/// Watches, waits to become the leader, and acts for as long as this replica is it.
+async fn lead(
+    client: Client,
+    settings: Settings,
+    candidate: Option<Arc<Candidate>>,
+    stop: Stop,
+) -> Result<(), Error> {
     if !settings.node_overlay_gate {
         info!("the feature gate NodeOverlay is off: overlays are left alone");
         settings.health.set_ready();
-        if !settings.once {
-            stop.notified().await;
+        if settings.once {
+            return Ok(());
         }
-        return Ok(());
+        let provisioning = async {
+            if let Some(candidate) = &candidate {
+                candidate.acquire().await;
+            }
+            let lost = async {
+                match &candidate {
+                    Some(candidate) => Err(Error::LostLease(candidate.hold().await)),
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                lost = lost => lost,
+                () = provision(client, &settings) => Ok(()),
+            }
+        };
+        return tokio::select! {
+            ended = provisioning, if settings.provisioning.is_some() => ended,
+            () = stop.wait() => Ok(()),
+        };
     }
     let rules = Arc::new(settings.catalogue.rules.clone());
-    let watches = Watches::start(&client, settings.provider, Arc::clone(&rules));
+    let counts_machines = settings
+        .steering
+        .as_ref()
+        .is_some_and(SteeringSettings::counts_machines);
+    let watches = Watches::start(&client, settings.provider, rules, counts_machines);
     while !watches.synced() {
         tokio::select! {
             () = watches.changed() => {}
-            () = stop.notified() => return Ok(()),
+            () = stop.wait() => return Ok(()),
         }
         if let Some(error) = watches.error().filter(|_| settings.once) {
             return Err(Error::Unreadable(error));
         }
     }
     settings.health.set_ready();
-    let mut controller = Controller {
-        passes: Passes::new(Arc::clone(&settings.catalogue), settings.policy()),
-        writer: Writer::new(&client, rules),
-        printed: String::new(),
-        failing: BTreeMap::new(),
-        settings,
-    };
-    let mut retry = RETRY.0;
-    loop {
-        let outcome = controller.pass(&watches.snapshot()).await?;
-        if controller.settings.once {
-            return outcome.into_result();
-        }
-        let retry_in = if outcome.failures.is_empty() {
-            retry = RETRY.0;
-            None
-        } else {
-            let delay = retry;
-            retry = RETRY.1.min(retry * 2);
-            Some(delay)
-        };
-        let look_again_in = outcome.look_again.map(|at| {
-            let left = at.duration_since(Timestamp::now());
-            Duration::try_from(left).unwrap_or(Duration::ZERO)
-        });
-        let wake = retry_in.into_iter().chain(look_again_in).min();
+    if let Some(candidate) = &candidate {
         tokio::select! {
-            () = watches.changed() => sleep(COALESCE).await,
-            () = sleep(wake.unwrap_or_default()), if wake.is_some() => {}
-            () = stop.notified() => return Ok(()),
+            () = candidate.acquire() => {}
+            () = stop.wait() => return Ok(()),
         }
+    }
+    let lost = async {
+        match candidate {
+            Some(candidate) => candidate.hold().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        result = act(client, settings, watches, stop) => result,
+        why = lost => Err(Error::LostLease(why)),
     }
 }
 
-/// What came of a pass.
-struct Outcome {
-    failures: Vec<Failure>,
-    look_again: Option<Timestamp>,
-}
-
-impl Outcome {
-    fn into_result(self) -> Result<(), Error> {
-        let count = self.failures.len();
-        match self.failures.into_iter().next() {
-            None => Ok(()),
-            Some(Failure { overlay, error }) => Err(Error::Unwritten {
-                count,
-                overlay,
-                error,
-            }),
-        }
+async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Stop) -> Result<(), Error> {
+    let printer = match std::mem::replace(&mut settings.output, Output::Cluster) {
+        Output::Cluster => None,
+        Output::Text(text) => Some(Printer(Arc::new(Mutex::new(text)))),
+    };
+    let provisioner = client.clone();
+    let shared = Shared {
+        client,
+        watches,
+        stop,
+        printer,
+    };
+    let (shared, settings) = (Arc::new(shared), Arc::new(settings));
+    let steering = steer::control(Arc::clone(&shared), Arc::clone(&settings));
+    let verdicts = verdicts::control(shared, Arc::clone(&settings));
+    if settings.once {
+        verdicts.await?;
+        return steering.await;
+    }
+    tokio::select! {
+        ended = async { tokio::try_join!(verdicts, steering) } => ended.map(|_| ()),
+        () = provision(provisioner, &settings) => Ok(()),
     }
 }
 
-struct Controller {
-    passes: Passes,
-    writer: Writer,
-    /// What the last dry run said, so that it is said once.
-    printed: String,
-    /// The failures that were logged, by overlay.
-    failing: BTreeMap<String, String>,
-    settings: Settings,
-}
-
-impl Controller {
-    async fn pass(&mut self, snapshot: &Snapshot) -> Result<Outcome, Error> {
-        let now = Timestamp::now();
-        let compares = self.settings.mode == Mode::Companion;
-        let decision = self.passes.decide(snapshot, now);
-        if let Some(took) = decision.evaluation_took {
-            self.settings.metrics.evaluated(took);
-        }
-        self.settings
-            .metrics
-            .set(decision.evaluated, &decision.plan, compares);
-        log(&decision.plan, decision.evaluated);
-        let Evaluated { evaluation, effects } = decision.evaluated;
-        let mut outcome = Outcome {
-            failures: Vec::new(),
-            look_again: decision.plan.look_again,
-        };
-        if let Output::Text(text) = &mut self.settings.output {
-            print(text, &mut self.printed, decision.plan, decision.evaluated)?;
-            return Ok(outcome);
-        }
-        let plan = decision.plan;
-        let writes = plan.statuses.into_iter().filter_map(|change| {
-            Some(StatusWrite {
-                name: evaluation.overlay_name(change.overlay).to_owned(),
-                seen: Arc::clone(snapshot.overlays.get(change.overlay)?),
-                conditions: change.conditions,
-                verdict: evaluation.verdicts().get(change.overlay)?.clone(),
-                effect: effects.overlays.get(change.overlay)?.clone(),
-            })
-        });
-        let writes: Vec<StatusWrite> = writes.collect();
-        outcome.failures = self.writer.write_statuses(writes, now).await;
-        for announcement in &plan.announcements {
-            let pool = snapshot
-                .pools
-                .iter()
-                .find(|seen| seen.pool.name == announcement.node_pool);
-            let Some(pool) = pool else { continue };
-            match self.writer.announce(pool, announcement, now).await {
-                Ok(()) => info!(node_pool = announcement.node_pool, "{}", announcement.note),
-                Err(error) => warn!(node_pool = announcement.node_pool, %error, "cannot write an event"),
-            }
-        }
-        self.log_failures(&outcome.failures);
-        Ok(outcome)
+/// Provisions, if that was asked for; never ends.
+async fn provision(client: Client, settings: &Settings) {
+    match &settings.provisioning {
+        Some(provisioning) => standalone::run(client, provisioning.clone()).await,
+        None => std::future::pending().await,
     }
-
-    fn log_failures(&mut self, failures: &[Failure]) {
-        let failing = failures
-            .iter()
-            .map(|one| (one.overlay.clone(), one.error.clone()));
-        let failing: BTreeMap<String, String> = failing.collect();
-        for (overlay, error) in failing
-            .iter()
-            .filter(|(name, error)| self.failing.get(*name) != Some(error))
-        {
-            error!(overlay, %error, "cannot write the conditions; trying again");
-        }
-        self.failing = failing;
-    }
-}
-
-/// One line per change of mind.
-fn log(plan: &Plan, evaluated: &Evaluated) {
-    for &at in &plan.new_verdicts {
-        let overlay = evaluated.evaluation.overlay_name(at);
-        let matched: usize = evaluated
-            .effects
-            .overlays
-            .get(at)
-            .map_or(0, |effect| effect.matched.iter().sum());
-        match evaluated.evaluation.verdicts().get(at) {
-            Some(Verdict::Ready) => info!(overlay, matched_offerings = matched, "in force"),
-            Some(Verdict::Conflict(conflict)) => {
-                warn!(
-                    overlay,
-                    with = conflict.with.join(","),
-                    node_pool = conflict.node_pool,
-                    instance_type = conflict.instance_type,
-                    "left out: conflict"
-                );
-            }
-            Some(Verdict::Invalid(problems)) => {
-                let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-                warn!(overlay, problems = problems.join("; "), "left out: not valid");
-            }
-            None => {}
-        }
-    }
-    for finding in &plan.findings {
-        match finding {
-            Finding::Differs(difference) => warn!(
-                overlay = difference.overlay,
-                veneer = difference.ours,
-                because = difference.because,
-                karpenter = difference.karpenters,
-                "Karpenter's conditions differ from Veneer's verdict; is the catalogue the one that Karpenter uses?"
-            ),
-            Finding::AgreesAgain(overlay) => info!(
-                overlay,
-                "Karpenter's conditions agree with Veneer's verdict again"
-            ),
-        }
-    }
-}
-
-fn print(text: &mut impl Write, printed: &mut String, plan: Plan, evaluated: &Evaluated) -> io::Result<()> {
-    let statuses = plan.statuses.into_iter().map(|change| Action::SetConditions {
-        overlay: evaluated.evaluation.overlay_name(change.overlay).to_owned(),
-        conditions: change.conditions,
-    });
-    let actions = statuses.chain(plan.announcements.into_iter().map(Action::Announce));
-    let actions: String = actions.map(|action| format!("{action}\n")).collect();
-    if actions == *printed {
-        return Ok(());
-    }
-    text.write_all(actions.as_bytes())?;
-    text.flush()?;
-    *printed = actions;
-    Ok(())
 }

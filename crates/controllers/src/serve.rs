@@ -1,16 +1,16 @@
-//! The two small HTTP servers: `/metrics`, and the probes `/healthz` and `/readyz`.
+//! The two small HTTP servers: `/metrics` and `/debug/decisions`, and the probes `/healthz` and `/readyz`.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
-use crate::Metrics;
+use crate::{Decisions, Metrics};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -41,15 +41,34 @@ pub enum ServeError {
 
 /// Whether the process is ready: shared with the probe.
 #[derive(Clone, Debug, Default)]
-pub struct Health(Arc<AtomicBool>);
+pub struct Health(Arc<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    listed: AtomicBool,
+    fault: Mutex<Option<String>>,
+}
 
 impl Health {
     pub(crate) fn set_ready(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.listed.store(true, Ordering::Relaxed);
     }
 
-    fn ready(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// What keeps the process from doing all of its work, if anything.
+    pub(crate) fn set_fault(&self, fault: Option<String>) {
+        *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
+    /// Why the process is not ready.
+    fn trouble(&self) -> Option<String> {
+        if !self.0.listed.load(Ordering::Relaxed) {
+            return Some("waiting for the first list of objects".to_owned());
+        }
+        self.0
+            .fault
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -62,9 +81,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of `/metrics` on `address`, or none if that is `0`.
-    pub async fn metrics(address: &str, metrics: &Metrics) -> Result<Option<Self>, ServeError> {
-        let metrics = metrics.clone();
+    /// The server of `/metrics` and `/debug/decisions` on `address`, or none if that is `0`.
+    pub async fn metrics(
+        address: &str,
+        metrics: &Metrics,
+        decisions: &Decisions,
+    ) -> Result<Option<Self>, ServeError> {
+        let (metrics, decisions) = (metrics.clone(), decisions.clone());
+        let show = async move || ([(header::CONTENT_TYPE, "application/json")], decisions.json());
         let answer = async move || match metrics.text() {
             Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
             Err(error) => (
@@ -76,7 +100,9 @@ impl Server {
         Self::bind(
             "--metrics-bind-address",
             address,
-            Router::new().route("/metrics", get(answer)),
+            Router::new()
+                .route("/metrics", get(answer))
+                .route("/debug/decisions", get(show)),
         )
         .await
     }
@@ -84,12 +110,9 @@ impl Server {
     /// The server of the probes on `address`, or none if that is `0`.
     pub async fn probes(address: &str, health: &Health) -> Result<Option<Self>, ServeError> {
         let health = health.clone();
-        let ready = async move || match health.ready() {
-            true => (StatusCode::OK, "ok\n"),
-            false => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "waiting for the first list of objects\n",
-            ),
+        let ready = async move || match health.trouble() {
+            None => (StatusCode::OK, "ok\n".to_owned()),
+            Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
         };
         let router = Router::new()
             .route("/healthz", get(async || "ok\n"))

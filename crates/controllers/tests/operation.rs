@@ -287,7 +287,7 @@ async fn a_single_pass_says_what_it_lacks() {
     .await
     .to_string();
     assert!(
-        error.starts_with("1 status could not be written; the first was NodeOverlay a: ")
+        error.starts_with("1 NodeOverlay could not be written; the first was a: ")
             && error.contains("forbidden"),
         "{error}"
     );
@@ -306,7 +306,7 @@ async fn a_single_pass_says_what_it_lacks() {
 #[tokio::test]
 async fn an_address_that_cannot_be_used_is_explained() {
     let settings = standalone();
-    let error = Server::metrics("8080", &settings.metrics)
+    let error = Server::metrics("8080", &settings.metrics, &settings.decisions)
         .await
         .unwrap_err()
         .to_string();
@@ -314,7 +314,7 @@ async fn an_address_that_cannot_be_used_is_explained() {
         error.contains("--metrics-bind-address \"8080\" is no address; expected host:port"),
         "{error}"
     );
-    let taken = Server::metrics("127.0.0.1:0", &settings.metrics)
+    let taken = Server::metrics("127.0.0.1:0", &settings.metrics, &settings.decisions)
         .await
         .unwrap()
         .unwrap();

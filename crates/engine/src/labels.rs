@@ -24,6 +24,17 @@ pub const HOSTNAME: &str = "kubernetes.io/hostname";
 /// Windows build number.
 pub const WINDOWS_BUILD: &str = "node.kubernetes.io/windows-build";
 
+/// The id of the capacity reservation that an EC2 offering belongs to.
+pub const RESERVATION_ID: &str = "karpenter.k8s.aws/capacity-reservation-id";
+/// Whether that reservation is open-ended (`default`) or a `capacity-block`.
+pub const RESERVATION_TYPE: &str = "karpenter.k8s.aws/capacity-reservation-type";
+/// Whether AWS may take back what was launched into that reservation.
+pub const RESERVATION_INTERRUPTIBLE: &str = "karpenter.k8s.aws/capacity-reservation-interruptible";
+/// The size of an EC2 type, e.g. `24xlarge`.
+pub const INSTANCE_SIZE: &str = "karpenter.k8s.aws/instance-size";
+/// Whether an EC2 instance has hardware of its own: `default` or `dedicated`.
+pub const INSTANCE_TENANCY: &str = "karpenter.k8s.aws/instance-tenancy";
+
 /// Capacity bought at the spot price, which AWS may take back.
 pub const SPOT: &str = "spot";
 /// Capacity bought at the on-demand price.

@@ -6,8 +6,10 @@
 
 pub mod bitset;
 pub mod catalogue;
+pub mod explain;
 pub mod instance_type;
 pub mod labels;
+pub mod launch;
 pub mod lifecycle;
 pub mod overlay;
 pub mod packing;

@@ -26,9 +26,11 @@ enum Command {
     Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
     Diagnose(commands::diagnose::DiagnoseArgs),
+    Explain(commands::explain::ExplainArgs),
     Lint(commands::lint::LintArgs),
     Run(commands::run::RunArgs),
     Simulate(commands::simulate::SimulateArgs),
+    Snapshot(commands::snapshot::SnapshotArgs),
 }
 
 impl Cli {
@@ -38,9 +40,11 @@ impl Cli {
             Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),
             Command::Diagnose(args) => commands::diagnose::run(args),
+            Command::Explain(args) => commands::explain::run(args),
             Command::Lint(args) => commands::lint::run(args),
             Command::Run(args) => commands::run::run(args),
             Command::Simulate(args) => commands::simulate::run(args),
+            Command::Snapshot(args) => commands::snapshot::run(args),
         }
     }
 }

@@ -225,6 +225,29 @@ pub(crate) fn width() -> Option<usize> {
     asked.filter(|width| *width > 0).or_else(terminal)
 }
 
+/// A line of text that wraps as tables do.
+pub(crate) fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
+    let limit = width().unwrap_or(usize::MAX);
+    let mut length = 0;
+    for word in text.split(' ') {
+        let more = word.chars().count() + 1;
+        if length > 0 && length + more > limit {
+            writeln!(out)?;
+            length = 0;
+        }
+        let gap = if length == 0 { "" } else { " " };
+        write!(out, "{gap}{word}")?;
+        length += more;
+    }
+    writeln!(out)
+}
+
+/// A number with its noun.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,10 +5,12 @@
 mod cli;
 mod columns;
 mod commands;
+mod config;
 mod finding;
 mod input;
 mod output;
 mod preview;
+mod scheduling;
 
 use std::ffi::OsString;
 use std::io::{self, Write};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use serde::Serialize;
 
-pub(crate) use crate::columns::{Align, Columns, width};
+pub(crate) use crate::columns::{Align, Columns, counted, paragraph, width};
 use crate::input::objects::Objects;
 
 /// Standard output, buffered. Flush it before returning, so that a failure is noticed.

@@ -12,7 +12,17 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 6] = ["overlays", "diagnose", "lint", "convert", "catalog", "simulate"];
+const PAGES: [&str; 9] = [
+    "overlays",
+    "diagnose",
+    "lint",
+    "convert",
+    "catalog",
+    "simulate",
+    "explain-pod",
+    "what-if",
+    "explain-nodepool",
+];
 const FENCE: &str = "```";
 
 /// What the command of a capture prints; `$ COLUMNS=80 veneer …` sets the width.

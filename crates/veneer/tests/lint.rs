@@ -179,3 +179,24 @@ fn every_rule_is_listed_and_documented() {
         );
     }
 }
+
+#[test]
+fn a_bad_preference_is_found_before_it_is_applied() {
+    let text = "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: a\n  annotations:\n    veneer.io/preference.1: team=x adjust=20%\n    veneer.io/preference.2: team=x adjust=-20%\nspec:\n  template:\n    spec:\n      nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: d}\n      requirements: []\n";
+    let said = run(
+        env!("CARGO_BIN_EXE_veneer"),
+        &["lint", "-f", "-"],
+        None,
+        Some(text),
+    );
+    assert_eq!(said.code, 1);
+    let expected =
+        "error: NodePool a: metadata.annotations: veneer.io/preference.1: \"adjust=20%\" has no sign";
+    assert!(said.out.contains(expected), "{}", said.out);
+    assert!(
+        said.out.contains("write adjust=-20% or adjust=+20%"),
+        "{}",
+        said.out
+    );
+    assert!(!said.out.contains("preference.2"), "{}", said.out);
+}

@@ -142,7 +142,12 @@ impl Bed {
             .args(["run", "--mode", "standalone", "--provider", "kwok", "--catalog"])
             .arg(veneer_testbed::karpenter_instance_types().unwrap())
             .args(["--metrics-bind-address", "0", "--health-probe-bind-address", "0"])
-            .args(["--batch-idle-duration", "300ms"])
+            // A killed leader's lease would be waited for at every start.
+            .args([
+                "--leader-election-enabled=false",
+                "--batch-idle-duration",
+                "300ms",
+            ])
             .args(arguments)
             .envs(self.cluster.env())
             .stdin(Stdio::null())

@@ -229,7 +229,7 @@ fn bad_arguments_are_explained_before_anything_starts() {
         ),
         (
             &["--metrics-bind-address", "8080"],
-            "\"8080\" is no address; expected host:port",
+            "metricsBindAddress is \"8080\" (--metrics-bind-address); expected host:port",
         ),
     ];
     for (arguments, expected) in cases {

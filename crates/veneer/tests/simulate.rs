@@ -422,3 +422,96 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 1}}}]}
     assert_eq!(claims.len(), 1);
     assert_eq!(texts(&claims[0]["pods"]), ["default/worker-5d8f7-x2x9k"]);
 }
+
+#[test]
+fn a_change_is_told_before_and_after() {
+    let report = report(&["-f", SIZE_GAP, "--propose", CAP_192]);
+    let change = &report["change"];
+    assert_eq!(change["verdict"], "Better: -$1.0675/h (-21.8 %).");
+    assert_eq!(change["before"]["nodes"], 1);
+    assert_eq!(change["before"]["cost"]["hourly"], 4.896);
+    assert_eq!(change["after"]["cost"]["hourly"], report["cost"]["hourly"]);
+    let types: Vec<&str> = change["instanceTypes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|kind| kind["instanceType"].as_str().unwrap())
+        .collect();
+    assert_eq!(types, ["c6a.32xlarge", "c8g.48xlarge"]);
+    assert_eq!(texts(&change["podsMoved"]).len(), 10);
+    assert_eq!(texts(&change["podsLost"]).len(), 0);
+}
+
+#[test]
+fn workloads_are_scaled_and_objects_removed_without_a_manifest() {
+    let plain = report(&["-f", CLUSTER]);
+    let scaled = report(&[
+        "-f",
+        CLUSTER,
+        "--scale",
+        "shop/web=4",
+        "--scale",
+        "statefulset/shop/cache=0",
+    ]);
+    assert_eq!(scaled["change"]["pods"], -10);
+    assert!(scaled["cost"]["hourly"].as_f64() < plain["cost"]["hourly"].as_f64());
+
+    let removed = report(&["-f", CLUSTER, "--remove", "nodepool/general"]);
+    assert!(!texts(&removed["change"]["podsLost"]).is_empty());
+    let verdict = removed["change"]["verdict"].as_str().unwrap();
+    assert!(verdict.starts_with("Worse: "), "{verdict}");
+
+    let without_overlays = report(&["-f", CLUSTER, "--remove", "overlay/savings-plan-m6i"]);
+    assert!(without_overlays["change"]["hourly"].as_f64().unwrap() >= 0.0);
+}
+
+#[test]
+fn repacking_moves_what_runs_and_counts_the_nodes_that_are_there() {
+    let report = report(&["-f", CLUSTER, "--repack"]);
+    let change = &report["change"];
+    assert_eq!(report["existingNodes"].as_array().unwrap().len(), 0);
+    let (before, after) = (&change["before"], &change["after"]);
+    assert!(before["nodes"].as_u64() >= after["nodes"].as_u64());
+    assert!(before["cost"]["hourly"].as_f64() >= after["cost"]["hourly"].as_f64());
+}
+
+#[test]
+fn a_change_as_a_comment_on_a_pull_request() {
+    let said = veneer(&[
+        "simulate",
+        "-f",
+        CLUSTER,
+        "--scale",
+        "shop/web=20",
+        "-o",
+        "markdown",
+    ]);
+    insta::assert_snapshot!("markdown", said.out);
+}
+
+#[test]
+fn what_cannot_be_tried_is_named_with_what_can() {
+    for (arguments, expected) in [
+        (
+            ["--remove", "nodepool/genral"],
+            "--remove nodepool/genral: there is no nodepool genral; did you mean general?",
+        ),
+        (
+            ["--remove", "secret/keys"],
+            "\"secret\" is not a kind that can be changed; expected one of nodepool, nodeoverlay",
+        ),
+        (
+            ["--scale", "shop/web"],
+            "--scale shop/web: expected NAME=N, such as web=20",
+        ),
+        (["--scale", "shop/web=many"], "\"many\" is no number of pods"),
+        (
+            ["--scale", "shop/wep=3"],
+            "there is no deployment wep; did you mean web?",
+        ),
+    ] {
+        let said = veneer(&[&["simulate", "-f", CLUSTER], &arguments[..]].concat());
+        assert_eq!(said.code, 2, "{}", said.err);
+        assert!(said.err.contains(expected), "{}", said.err);
+    }
+}

@@ -48,6 +48,15 @@ type Zone struct {
 var Verb = batch.Plain(answer)
 
 func answer(in Case) ([]instancetypes.Type, error) {
+	types, err := Build(Defaults(), in)
+	if err != nil {
+		return nil, err
+	}
+	return instancetypes.Describe(types), nil
+}
+
+// Build makes the types that are offered, by name, with the provider's own code.
+func Build(ctx context.Context, in Case) ([]*cloudprovider.InstanceType, error) {
 	text, err := os.ReadFile(in.Shapes)
 	if err != nil {
 		return nil, err
@@ -56,7 +65,6 @@ func answer(in Case) ([]instancetypes.Type, error) {
 	if err := json.Unmarshal(text, &shapes); err != nil {
 		return nil, fmt.Errorf("reading %s: %w", in.Shapes, err)
 	}
-	ctx := defaults()
 	nodeClass := &v1.EC2NodeClass{}
 	nodeClass.Spec.AMIFamily = &v1.AMIFamilyAL2023
 	zones := sets.New[string]()
@@ -86,11 +94,11 @@ func answer(in Case) ([]instancetypes.Type, error) {
 		arczonalshift.NewNoopProvider(),
 		nil,
 	)
-	return instancetypes.Describe(offerings.InjectOfferings(ctx, types, shapes, nodeClass, zones)), nil
+	return offerings.InjectOfferings(ctx, types, shapes, nodeClass, zones), nil
 }
 
-// defaults are the options of a provider that was started without flags.
-func defaults() context.Context {
+// Defaults are the options of a provider that was started without flags.
+func Defaults() context.Context {
 	flags := &options.FlagSet{FlagSet: flag.NewFlagSet("defaults", flag.ContinueOnError)}
 	aws := &awsoptions.Options{}
 	aws.AddFlags(flags)

@@ -49,9 +49,12 @@ func Main(verbs map[string]Verb) {
 	}
 	flags := flag.NewFlagSet(os.Args[1], flag.ExitOnError)
 	prepare := verbs[os.Args[1]](flags)
+	parallel := flags.Int("parallel", 1, "how many cases to answer at a time")
 	_ = flags.Parse(os.Args[2:])
 	answer, err := prepare()
-	if err == nil {
+	if err == nil && *parallel > 1 {
+		err = runParallel(answer, *parallel, os.Stdin, os.Stdout)
+	} else if err == nil {
 		err = run(answer, os.Stdin, os.Stdout)
 	}
 	if err != nil {
@@ -85,6 +88,38 @@ func run(answer Answer, in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
+}
+
+// runParallel answers several cases at a time, in their order: for verbs that wait more than they compute.
+func runParallel(answer Answer, parallel int, in io.Reader, out io.Writer) error {
+	underWay := make(chan chan any, parallel)
+	var failed error
+	go func() {
+		defer close(underWay)
+		lines := bufio.NewReaderSize(in, 1<<20)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if len(line) > 0 {
+				answered := make(chan any, 1)
+				underWay <- answered
+				go func() { answered <- guarded(answer, line) }()
+			}
+			if err != nil {
+				if err != io.EOF {
+					failed = err
+				}
+				return
+			}
+		}
+	}()
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	for answered := range underWay {
+		if err := encoder.Encode(<-answered); err != nil {
+			return err
+		}
+	}
+	return failed
 }
 
 func guarded(answer Answer, input []byte) (result any) {

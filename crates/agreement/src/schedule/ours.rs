@@ -75,7 +75,8 @@ impl Ours {
         .answer(results)
     }
 
-    fn catalogue(&self, scenario: &Scenario) -> Result<Arc<Catalogue>> {
+    /// The types that a scenario can have.
+    pub fn catalogue(&self, scenario: &Scenario) -> Result<Arc<Catalogue>> {
         if let Some(catalog) = &scenario.catalog {
             return Ok(Arc::new(kwok::parse(
                 &catalog.to_string(),

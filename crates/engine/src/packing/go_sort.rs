@@ -15,7 +15,7 @@ const MAX_REPAIRS: usize = 5;
 const ALL_SWAPPED: usize = 12;
 
 /// Sorts `data` as Go's `sort.Slice` does with `less`.
-pub(super) fn sort_slice<T>(data: &mut [T], less: impl FnMut(&T, &T) -> bool) {
+pub(crate) fn sort_slice<T>(data: &mut [T], less: impl FnMut(&T, &T) -> bool) {
     let length = data.len();
     let bad_pivots_allowed = (usize::BITS - length.leading_zeros()) as usize;
     Sorter { data, less }.quicksort(0, length, bad_pivots_allowed);

@@ -16,7 +16,7 @@ mod constraints;
 pub mod cost;
 mod daemons;
 mod fingerprint;
-mod go_sort;
+pub(crate) mod go_sort;
 mod grouping;
 mod hash;
 mod host_ports;
@@ -29,6 +29,7 @@ mod pod_records;
 mod pod_requests;
 mod pods;
 mod pools;
+pub(crate) mod probe;
 mod reasons;
 mod results;
 mod selector;
@@ -105,6 +106,11 @@ impl Default for Options<'_> {
             should_stop: &|| false,
         }
     }
+}
+
+/// What a pod asks for as a whole; none if that cannot be read.
+pub(crate) fn requests(pod: &PodRecord) -> Option<crate::resources::ResourceList> {
+    pod_requests::pod_requests(pod).ok()
 }
 
 /// Decides where every pod goes.

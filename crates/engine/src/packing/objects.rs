@@ -84,6 +84,27 @@ impl<'a> Problem<'a> {
         }
     }
 
+    /// The same prices and capacity for other objects with the same NodePools.
+    pub(crate) fn with_objects<'b>(&self, objects: &'b Objects) -> Problem<'b> {
+        Problem {
+            objects,
+            catalogue: Arc::clone(&self.catalogue),
+            evaluation: self.evaluation.clone(),
+        }
+    }
+
+    /// What it was made from.
+    #[must_use]
+    pub fn objects(&self) -> &'a Objects {
+        self.objects
+    }
+
+    /// The types that can be had.
+    #[must_use]
+    pub fn catalogue(&self) -> &Arc<Catalogue> {
+        &self.catalogue
+    }
+
     /// What the overlays do; none if there are none.
     #[must_use]
     pub fn evaluation(&self) -> Option<&Evaluation> {

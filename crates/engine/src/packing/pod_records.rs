@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -164,6 +164,12 @@ impl Deref for Pods {
 
     fn deref(&self) -> &[PodRecord] {
         &self.records
+    }
+}
+
+impl DerefMut for Pods {
+    fn deref_mut(&mut self) -> &mut [PodRecord] {
+        &mut self.records
     }
 }
 

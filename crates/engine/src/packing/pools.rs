@@ -15,6 +15,7 @@ use super::states::States;
 use super::types::{Ladder, Sizes, Types, capacity_row};
 use super::{MinValuesPolicy, Problem};
 use crate::bitset::BitSet;
+use crate::quantity::Quantity;
 use crate::requirements::{Operator, Requirement, Requirements};
 use crate::resources::ResourceList;
 use crate::vocabulary::{Symbol, Vocabulary};
@@ -82,6 +83,22 @@ impl Limits {
         self.resources.is_empty()
     }
 
+    /// Each limited resource, what is left of it, and the types that stay within.
+    pub(super) fn each(&self, types: usize) -> impl Iterator<Item = (&str, Quantity, BitSet)> {
+        self.resources.iter().map(move |(name, remaining, ladder)| {
+            let mut within = BitSet::full(types);
+            ladder.keep_at_most(&mut within, *remaining);
+            (name.as_str(), Quantity::from_nanos(*remaining), within)
+        })
+    }
+
+    /// Each limited resource, what is left of it, and what every type has of it.
+    pub(super) fn rows(&self) -> Vec<(String, Amount, Vec<Amount>)> {
+        let rows = self.resources.iter();
+        rows.map(|(name, remaining, ladder)| (name.clone(), *remaining, ladder.row().to_vec()))
+            .collect()
+    }
+
     /// Removes the types that would exceed a limit.
     pub(super) fn keep_within(&self, set: &mut BitSet) {
         for (_, remaining, ladder) in &self.resources {
@@ -102,12 +119,24 @@ pub(super) fn in_order(node_pools: &[NodePool]) -> Vec<(usize, &NodePool)> {
     pools
 }
 
-/// Files rarely state conditions, so a NodePool counts as ready unless it says otherwise.
 fn takes_part(pool: &NodePool) -> bool {
+    absence(pool).is_none()
+}
+
+/// Why a NodePool takes no part, if so. Files rarely state conditions, so one counts as ready unless it says otherwise.
+pub(super) fn absence(pool: &NodePool) -> Option<String> {
     let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let ready =
         find_condition(conditions, CONDITION_READY).is_none_or(|ready| ready.status == ConditionStatus::True);
-    ready && pool.spec.replicas.is_none() && pool.metadata.deletion_timestamp.is_none()
+    if pool.metadata.deletion_timestamp.is_some() {
+        Some("it is being deleted".to_owned())
+    } else if pool.spec.replicas.is_some() {
+        Some("it has spec.replicas, so it launches nothing for pods".to_owned())
+    } else if !ready {
+        Some("its condition Ready is not True".to_owned())
+    } else {
+        None
+    }
 }
 
 /// The requirements and template labels of a NodePool, without what the provisioner adds.

@@ -394,6 +394,11 @@ impl Ladder {
         }
     }
 
+    /// What each type has.
+    pub(super) fn row(&self) -> &[Amount] {
+        &self.row
+    }
+
     /// Removes from `set` the types that have more than `allowed`.
     pub(super) fn keep_at_most(&self, set: &mut BitSet, allowed: Amount) {
         let step = self.amounts.partition_point(|amount| *amount <= allowed);

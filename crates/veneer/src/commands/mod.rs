@@ -4,6 +4,8 @@ pub(crate) mod catalog;
 pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;
+pub(crate) mod explain;
 pub(crate) mod lint;
 pub(crate) mod run;
 pub(crate) mod simulate;
+pub(crate) mod snapshot;

@@ -7,26 +7,35 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
+use kube::Client;
 use kube::config::KubeConfigOptions;
-use kube::{Client, Config};
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info};
+use tracing::{Level, info, warn};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
-use veneer_controllers::{Mode, Output, Provider, Server, Settings};
+use veneer_controllers::{
+    Election, Mode, Output, PrometheusSettings, Provider, Server, Settings, SteeringSettings,
+};
 use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::instance_type::Catalogue;
+use veneer_steering::commitments::Scope;
+use veneer_steering::overlays::Pricing;
 
 use standalone::StandaloneArgs;
 
-/// Runs the controllers in a cluster: evaluates NodeOverlays, reports what became of each, and serves metrics
+use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
+
+/// Runs the controllers in a cluster: writes the NodeOverlays that preferences and commitments ask for, evaluates all of
+/// them, reports what became of each, and serves metrics
 ///
-/// In companion mode Karpenter owns the conditions of NodeOverlays; they are compared with Veneer's verdicts and
-/// never written. In standalone mode Veneer writes them.
+/// In companion mode Karpenter provisions nodes: Veneer turns preferences of NodePools and what is left of Savings Plans
+/// and Reserved Instances into NodeOverlays, and compares the conditions that Karpenter writes with its own verdicts. In
+/// standalone mode Veneer writes the conditions. Every key of the configuration is a flag, a variable VENEER_… and a key of
+/// the file given by --config; a flag wins over a variable, and a variable over the file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// Who provisions nodes: Karpenter (companion) or Veneer (standalone)
@@ -41,9 +50,9 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
-    /// Region of the embedded AWS catalogue
-    #[arg(long, default_value = "us-east-1", value_name = "REGION")]
-    region: String,
+    /// Region of the embedded AWS catalogue [default: the one of --aws-region, else us-east-1]
+    #[arg(long, value_name = "REGION")]
+    region: Option<String>,
 
     #[command(flatten)]
     standalone: StandaloneArgs,
@@ -66,35 +75,16 @@ pub(crate) struct RunArgs {
     )]
     feature_gates: Gates,
 
-    /// Where /metrics is served; 0 for nowhere
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = ":8080",
-        env = "VENEER_METRICS_BIND_ADDRESS"
-    )]
-    metrics_bind_address: String,
-
-    /// Where /healthz and /readyz are served; 0 for nowhere
-    #[arg(
-        long,
-        value_name = "ADDRESS",
-        default_value = ":8081",
-        env = "VENEER_HEALTH_PROBE_BIND_ADDRESS"
-    )]
-    health_probe_bind_address: String,
-
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 
-    /// Format of the log on standard error; by default text on a terminal, else json
-    #[arg(long, value_enum)]
-    log_format: Option<LogFormat>,
+    /// Reads the configuration from FILE (YAML)
+    #[arg(long, value_name = "FILE", env = "VENEER_CONFIG")]
+    config: Option<PathBuf>,
 
-    /// What is logged: error, warn, info, debug or trace
-    #[arg(long, value_name = "LEVEL", default_value = "info", env = "VENEER_LOG_LEVEL")]
-    log_level: Level,
+    #[command(flatten)]
+    settings: ConfigArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -107,12 +97,6 @@ enum ModeArg {
 enum ProviderArg {
     Ec2,
     Kwok,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
 }
 
 /// Features that can be turned off.
@@ -143,23 +127,43 @@ impl Gates {
 }
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let catalogue = Arc::new(catalogue(args)?);
-    start_log(args);
+    let config = configuration(args)?;
+    let catalogue = Arc::new(catalogue(args, &config)?);
+    start_log(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime
         .context("cannot start the runtime")?
-        .block_on(serve(args, catalogue))?;
+        .block_on(serve(args, &config, catalogue))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn catalogue(args: &RunArgs) -> Result<Catalogue> {
+/// Flags, environment and file, or everything that is wrong with them.
+fn configuration(args: &RunArgs) -> Result<Config> {
+    let text = match &args.config {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            let name = path.display().to_string();
+            let text = text.with_context(|| format!("cannot read the configuration {name} (--config)"))?;
+            Some((name, text))
+        }
+        None => None,
+    };
+    let file = text.as_ref().map(|(name, text)| config::File { name, text });
+    let environment = |name: &str| std::env::var(name).ok();
+    config::resolve(&args.settings.0, environment, file.as_ref())
+        .map_err(|faults| anyhow!(config::describe(&faults)))
+}
+
+fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
     let Some(path) = &args.catalog else {
         if args.provider == ProviderArg::Kwok {
             bail!(
                 "--provider kwok needs --catalog FILE: the instance types that the KWOK provider launches (its instance_types.json)"
             );
         }
-        return Ok(aws::region(&args.region).context("--region")?.catalogue);
+        let configured = (!config.aws_region.is_empty()).then_some(config.aws_region.as_str());
+        let region = args.region.as_deref().or(configured).unwrap_or("us-east-1");
+        return Ok(aws::region(region).context("--region")?.catalogue);
     };
     let origin = path.display().to_string();
     let text =
@@ -172,13 +176,13 @@ fn catalogue(args: &RunArgs) -> Result<Catalogue> {
 }
 
 /// The log goes to standard error; the client's own chatter only when it is about trouble.
-fn start_log(args: &RunArgs) {
+fn start_log(config: &Config) {
     let ours = Targets::new()
-        .with_default(Level::WARN.min(args.log_level))
-        .with_target("veneer", args.log_level)
-        .with_target("veneer_controllers", args.log_level);
+        .with_default(Level::WARN.min(config.log_level))
+        .with_target("veneer", config.log_level)
+        .with_target("veneer_controllers", config.log_level);
     let terminal = io::stderr().is_terminal();
-    let format = args.log_format.unwrap_or(if terminal {
+    let format = config.log_format.unwrap_or(if terminal {
         LogFormat::Text
     } else {
         LogFormat::Json
@@ -196,7 +200,7 @@ fn start_log(args: &RunArgs) {
         .init();
 }
 
-async fn serve(args: &RunArgs, catalogue: Arc<Catalogue>) -> Result<()> {
+async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Result<()> {
     let mode = match args.mode {
         ModeArg::Companion => Mode::Companion,
         ModeArg::Standalone => Mode::Standalone,
@@ -213,8 +217,13 @@ async fn serve(args: &RunArgs, catalogue: Arc<Catalogue>) -> Result<()> {
     }
     // A single pass is over before anybody could ask.
     if !args.once {
-        let metrics = Server::metrics(&args.metrics_bind_address, &settings.metrics).await?;
-        let probes = Server::probes(&args.health_probe_bind_address, &settings.health).await?;
+        let metrics = Server::metrics(
+            &config.metrics_bind_address,
+            &settings.metrics,
+            &settings.decisions,
+        )
+        .await?;
+        let probes = Server::probes(&config.health_probe_bind_address, &settings.health).await?;
         for (what, server) in [("metrics", &metrics), ("probes", &probes)] {
             if let Some(server) = server {
                 info!(address = %server.address(), "serving {what}");
@@ -222,17 +231,27 @@ async fn serve(args: &RunArgs, catalogue: Arc<Catalogue>) -> Result<()> {
         }
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
-    let config = config(args).await?;
+    let cluster = cluster(args).await?;
+    match mode {
+        Mode::Companion => settings.steering = Some(steering(config)?),
+        Mode::Standalone if config.prometheus_url.is_some() => {
+            warn!("prometheusUrl is set, but cost-aware overlays are written in companion mode only");
+        }
+        Mode::Standalone => {}
+    }
+    if config.leader_election.enabled && !args.once && !args.dry_run {
+        settings.election = Some(election(config, &cluster.default_namespace));
+    }
     info!(
         version = env!("CARGO_PKG_VERSION"),
         mode = ?mode,
         provider = ?provider,
         instance_types = settings.catalogue.types.len(),
-        cluster = %config.cluster_url,
+        cluster = %cluster.cluster_url,
         dry_run = args.dry_run,
         "starting"
     );
-    let client = Client::try_from(config).context("cannot use the kubeconfig")?;
+    let client = Client::try_from(cluster).context("cannot use the kubeconfig")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let shutdown = async {
         tokio::select! {
@@ -240,22 +259,96 @@ async fn serve(args: &RunArgs, catalogue: Arc<Catalogue>) -> Result<()> {
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    let provisioning = standalone::settings(args, &settings);
-    standalone::run(client, settings, provisioning, shutdown).await
+    settings.provisioning = standalone::settings(args, &settings);
+    if settings.provisioning.is_some() {
+        veneer_controllers::standalone::check(&client).await?;
+    }
+    veneer_controllers::run(client, settings, shutdown).await?;
+    Ok(())
 }
 
-async fn config(args: &RunArgs) -> Result<Config> {
-    let config = match &args.context {
+/// What the configuration says about overlays to write.
+fn steering(config: &Config) -> Result<SteeringSettings> {
+    let overlays = &config.overlays;
+    Ok(SteeringSettings {
+        prometheus: match &config.prometheus_url {
+            Some(url) => Some(prometheus(url, &config.prometheus)?),
+            None => None,
+        },
+        scope: Scope {
+            account: config.aws_account_id.clone(),
+            region: config.aws_region.clone(),
+            shared_plans: config.aws_shared_plans,
+            freshness_limit: config.freshness_limit.try_into().context("freshnessLimit")?,
+        },
+        interval: config.reconcile_interval,
+        threshold: overlays.utilization_threshold,
+        hysteresis: overlays.hysteresis,
+        disabled: overlays.disabled,
+        weights: overlays.weights,
+        naming: overlays.naming.clone(),
+        pricing: match overlays.pricing {
+            PricingMode::Ordered => Pricing::Ordered {
+                adjustment: format!("-{}%", overlays.discount_percent),
+            },
+            PricingMode::Zero => Pricing::Zero,
+        },
+        family_label: overlays.instance_family_label.clone(),
+        mixed_pools: overlays.mixed_pools,
+        preferences: config.preferences_enabled,
+    })
+}
+
+fn prometheus(url: &str, config: &config::Prometheus) -> Result<PrometheusSettings> {
+    let readable = |key: &str, path: &Option<String>| match path {
+        Some(path) => std::fs::read_to_string(path)
+            .map(Some)
+            .with_context(|| format!("cannot read {path} ({key})")),
+        None => Ok(None),
+    };
+    readable("prometheus.bearerTokenFile", &config.bearer_token_file)?;
+    readable("prometheus.caFile", &config.ca_file)?;
+    let password = readable("prometheus.passwordFile", &config.password_file)?;
+    let password = password.map(|password| password.trim_end_matches(['\r', '\n']).to_owned());
+    Ok(PrometheusSettings {
+        url: url.to_owned(),
+        timeout: config.timeout,
+        retries: config.retries,
+        bearer_token_file: config.bearer_token_file.clone(),
+        basic: config.username.clone().zip(password),
+        ca_file: config.ca_file.clone(),
+        headers: config.headers.clone(),
+    })
+}
+
+fn election(config: &Config, default_namespace: &str) -> Election {
+    let election = &config.leader_election;
+    let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "veneer".to_owned());
+    // A Pod that starts again is another candidate: what the old one began must not count as its own.
+    let started = std::time::UNIX_EPOCH.elapsed().unwrap_or_default().as_nanos();
+    Election {
+        namespace: election
+            .namespace
+            .clone()
+            .unwrap_or_else(|| default_namespace.to_owned()),
+        name: election.lease_name.clone(),
+        identity: format!("{host}_{}_{started:x}", std::process::id()),
+        duration: election.lease_duration,
+    }
+}
+
+async fn cluster(args: &RunArgs) -> Result<kube::Config> {
+    let cluster = match &args.context {
         Some(context) => {
             let options = KubeConfigOptions {
                 context: Some(context.clone()),
                 ..KubeConfigOptions::default()
             };
-            Config::from_kubeconfig(&options)
+            kube::Config::from_kubeconfig(&options)
                 .await
                 .map_err(anyhow::Error::new)
         }
-        None => Config::infer().await.map_err(anyhow::Error::new),
+        None => kube::Config::infer().await.map_err(anyhow::Error::new),
     };
-    config.context("found no cluster; set KUBECONFIG, or run in a Pod with a service account")
+    cluster.context("found no cluster; set KUBECONFIG, or run in a Pod with a service account")
 }

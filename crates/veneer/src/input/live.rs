@@ -17,37 +17,107 @@ const GIVE_FILES: &str = "to work without a cluster, give files with -f PATH";
 /// How many objects a page of a list has; what kubectl asks for.
 const PAGE: u32 = 500;
 
+/// A step of reading a cluster.
+pub(crate) enum Page<'a> {
+    /// A kind begins.
+    Begin(&'a ApiResource),
+    /// Some of its objects. After the server has forgotten a page, all of them come again.
+    Items(&'a ApiResource, Vec<DynamicObject>),
+    /// The kind is over.
+    End,
+}
+
 /// Lists NodePools, NodeOverlays, Overprovisioners and node classes; into objects with a cluster, its kinds too.
 pub(super) fn load(
     context: Option<&str>,
     kubeconfig: Option<&Path>,
     mut objects: Objects,
 ) -> Result<Objects> {
+    block_on(async {
+        let (client, place) = connect(context, kubeconfig).await?;
+        let origin = Origin {
+            file: place,
+            tree: None,
+        };
+        let kinds = own().into_iter();
+        let of_cluster = objects.cluster.as_ref().map(|_| Cluster::live_resources());
+        for resource in kinds.chain(of_cluster.into_iter().flatten()) {
+            let mut all: Vec<DynamicObject> = Vec::new();
+            list(&client, &resource, &origin.file, &mut |items, is_again| {
+                if is_again {
+                    all.clear();
+                }
+                all.extend(items);
+                Ok(())
+            })
+            .await?;
+            for object in all {
+                let value = serde_json::to_value(&object)
+                    .with_context(|| format!("cannot read a {}", resource.kind))?;
+                documents::read_value(
+                    &resource.kind,
+                    &resource.api_version,
+                    value,
+                    &origin,
+                    &mut objects,
+                );
+            }
+        }
+        Ok(objects)
+    })
+}
+
+/// Hands over every object that commands read, page by page.
+pub(crate) fn stream(
+    context: Option<&str>,
+    kubeconfig: Option<&Path>,
+    take: &mut dyn FnMut(Page<'_>) -> Result<()>,
+) -> Result<()> {
+    block_on(async {
+        let (client, place) = connect(context, kubeconfig).await?;
+        for resource in own().into_iter().chain(Cluster::live_resources()) {
+            let mut has_begun = false;
+            list(&client, &resource, &place, &mut |items, _| {
+                if !std::mem::replace(&mut has_begun, true) {
+                    take(Page::Begin(&resource))?;
+                }
+                take(Page::Items(&resource, items))
+            })
+            .await?;
+            if has_begun {
+                take(Page::End)?;
+            }
+        }
+        Ok(())
+    })
+}
+
+fn block_on<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the client's runtime")?;
-    runtime.block_on(async {
-        let config = config(context, kubeconfig).await?;
-        let origin = Origin {
-            file: format!("cluster {}", config.cluster_url),
-            tree: None,
-        };
-        let client =
-            Client::try_from(config).with_context(|| format!("cannot use the kubeconfig; {GIVE_FILES}"))?;
-        let own = [
-            ApiResource::erase::<NodePool>(&()),
-            ApiResource::erase::<NodeOverlay>(&()),
-            ApiResource::erase::<Overprovisioner>(&()),
-            ApiResource::erase::<EC2NodeClass>(&()),
-            ApiResource::erase::<KWOKNodeClass>(&()),
-        ];
-        let of_cluster = objects.cluster.as_ref().map(|_| Cluster::live_resources());
-        for resource in own.into_iter().chain(of_cluster.into_iter().flatten()) {
-            list(&client, &resource, &origin, &mut objects).await?;
-        }
-        Ok(objects)
-    })
+    runtime.block_on(work)
+}
+
+/// The kinds that every command reads.
+fn own() -> [ApiResource; 5] {
+    [
+        ApiResource::erase::<NodePool>(&()),
+        ApiResource::erase::<NodeOverlay>(&()),
+        ApiResource::erase::<Overprovisioner>(&()),
+        ApiResource::erase::<EC2NodeClass>(&()),
+        ApiResource::erase::<KWOKNodeClass>(&()),
+    ]
+}
+
+/// A client, and what the cluster is called in messages.
+async fn connect(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<(Client, String)> {
+    let config = config(context, kubeconfig).await?;
+    let place = format!("cluster {}", config.cluster_url);
+    let client =
+        Client::try_from(config).with_context(|| format!("cannot use the kubeconfig; {GIVE_FILES}"))?;
+    Ok((client, place))
 }
 
 async fn config(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Config> {
@@ -73,38 +143,37 @@ async fn config(context: Option<&str>, kubeconfig: Option<&Path>) -> Result<Conf
     })
 }
 
-/// Lists one kind, page by page. A cluster that does not know the kind has none; an object that cannot be read is
-/// reported and hides no other.
-async fn list(client: &Client, resource: &ApiResource, origin: &Origin, objects: &mut Objects) -> Result<()> {
+/// Lists one kind, page by page; `take` is told where the list begins again. A cluster that does not know the kind has
+/// none.
+async fn list(
+    client: &Client,
+    resource: &ApiResource,
+    place: &str,
+    take: &mut dyn FnMut(Vec<DynamicObject>, bool) -> Result<()>,
+) -> Result<()> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let first = ListParams::default().limit(PAGE);
     let mut page = first.clone();
-    let mut items = Vec::new();
+    let mut is_again = false;
     loop {
         let list = match api.list(&page).await {
             Ok(list) => list,
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             // The server forgets old pages; a list that is not in pages is never too old.
             Err(kube::Error::Api(status)) if status.code == 410 && page.continue_token.is_some() => {
-                items.clear();
                 page = ListParams::default();
+                is_again = true;
                 continue;
             }
             Err(error) => {
-                let message = format!("cannot list {} of {}; {GIVE_FILES}", resource.plural, origin.file);
+                let message = format!("cannot list {} of {place}; {GIVE_FILES}", resource.plural);
                 return Err(anyhow::Error::new(error).context(message));
             }
         };
-        items.extend(list.items);
+        take(list.items, std::mem::take(&mut is_again))?;
         match list.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => page = first.clone().continue_token(&token),
-            None => break,
+            None => return Ok(()),
         }
     }
-    for object in items {
-        let value =
-            serde_json::to_value(&object).with_context(|| format!("cannot read a {}", resource.kind))?;
-        documents::read_value(&resource.kind, &resource.api_version, value, origin, objects);
-    }
-    Ok(())
 }

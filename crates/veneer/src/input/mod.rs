@@ -3,9 +3,10 @@
 mod catalogue;
 pub(crate) mod cluster;
 pub(crate) mod documents;
-mod live;
+pub(crate) mod live;
 pub(crate) mod objects;
 mod tree;
+pub(crate) mod what_if;
 pub(crate) mod workloads;
 
 use std::fs;
@@ -17,6 +18,7 @@ use clap::Args;
 
 pub(crate) use catalogue::CatalogueArgs;
 use objects::Objects;
+use what_if::WhatIfArgs;
 
 /// Where objects come from.
 #[derive(Debug, Args)]
@@ -52,16 +54,28 @@ impl ManifestArgs {
     /// Reads the objects with pods, nodes and what else scheduling needs: without the proposed ones, if there are
     /// any, and with them.
     pub(crate) fn load_cluster(&self) -> Result<(Option<Objects>, Objects)> {
+        self.load_what_if(None)
+    }
+
+    /// The same, and what is tried without a manifest.
+    pub(crate) fn load_what_if(&self, what_if: Option<&WhatIfArgs>) -> Result<(Option<Objects>, Objects)> {
         let empty = || Objects {
             cluster: Some(Box::default()),
             ..Objects::default()
         };
         let mut objects = self.base(empty)?;
-        let Some(proposed) = self.proposed(empty)? else {
+        let proposed = self.proposed(empty)?;
+        let what_if = what_if.filter(|what_if| !what_if.is_empty());
+        if proposed.is_none() && what_if.is_none() {
             return Ok((None, objects));
-        };
+        }
         let before = objects.clone();
-        objects.layer(proposed);
+        if let Some(proposed) = proposed {
+            objects.layer(proposed);
+        }
+        if let Some(what_if) = what_if {
+            what_if.apply(&mut objects)?;
+        }
         objects.settle();
         Ok((Some(before), objects))
     }
@@ -94,6 +108,11 @@ impl ManifestArgs {
             );
         }
         Ok(Some(proposed))
+    }
+
+    /// Whether the objects come from a live cluster.
+    pub(crate) fn is_live(&self) -> bool {
+        self.files.is_empty()
     }
 
     /// Where the objects come from, in words.

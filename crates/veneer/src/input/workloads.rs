@@ -147,7 +147,7 @@ impl Workload<'_> {
     }
 }
 
-fn selects(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+pub(super) fn selects(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
     let value = |key: &String| labels.and_then(|labels| labels.get(key));
     let mut wanted = selector.match_labels.iter().flatten();
     let mut expressions = selector.match_expressions.iter().flatten();

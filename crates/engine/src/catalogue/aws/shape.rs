@@ -23,9 +23,9 @@ const ROOT_VOLUME: i64 = 20 * GIB;
 
 pub(super) const ZONE_ID: &str = "topology.k8s.aws/zone-id";
 pub(super) const RESERVATION_LABELS: [&str; 3] = [
-    "karpenter.k8s.aws/capacity-reservation-id",
-    "karpenter.k8s.aws/capacity-reservation-type",
-    "karpenter.k8s.aws/capacity-reservation-interruptible",
+    labels::RESERVATION_ID,
+    labels::RESERVATION_TYPE,
+    labels::RESERVATION_INTERRUPTIBLE,
 ];
 
 /// What all types of a region share, interned once.

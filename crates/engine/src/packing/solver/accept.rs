@@ -17,7 +17,11 @@ use crate::vocabulary::Symbol;
 
 impl Solver<'_, '_> {
     /// What a claim in `state` becomes if it takes the candidate.
-    pub(super) fn accept(&mut self, candidate: Candidate, state: StateId) -> Result<Accepted, Refusal> {
+    pub(in crate::packing) fn accept(
+        &mut self,
+        candidate: Candidate,
+        state: StateId,
+    ) -> Result<Accepted, Refusal> {
         if !self.model.shapes[candidate.shape].volumes.is_empty() {
             return self.accept_with_volumes(candidate, state);
         }
@@ -110,7 +114,11 @@ impl Solver<'_, '_> {
     }
 
     /// Keeps the types that `state` leaves and on which everything fits.
-    fn accept_types(&mut self, candidate: Candidate, mut state: StateId) -> Result<Accepted, Refusal> {
+    pub(in crate::packing) fn accept_types(
+        &mut self,
+        candidate: Candidate,
+        mut state: StateId,
+    ) -> Result<Accepted, Refusal> {
         let Model {
             pools,
             shapes,

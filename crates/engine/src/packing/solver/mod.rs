@@ -20,6 +20,7 @@ use super::ids::{ClaimId, PoolId, ShapeId, SizeId, StateId, Table};
 use super::model::Model;
 use super::order::Order;
 use super::pods::PodEntry;
+use super::probe::{self, Recording};
 use super::shapes::{Marks, Relaxed, Shape, Tables};
 use super::topology::{Checks, Narrowed};
 use super::{Options, ReservedMode};
@@ -34,13 +35,13 @@ enum Resolution {
 
 /// A pod that may join a claim.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
+pub(super) struct Candidate {
     /// None for a claim that does not exist yet.
-    claim: Option<ClaimId>,
-    pool: PoolId,
-    size: SizeId,
-    shape: ShapeId,
-    relax_min_values: bool,
+    pub(super) claim: Option<ClaimId>,
+    pub(super) pool: PoolId,
+    pub(super) size: SizeId,
+    pub(super) shape: ShapeId,
+    pub(super) relax_min_values: bool,
 }
 
 /// Why a pod went nowhere.
@@ -80,6 +81,8 @@ pub(super) struct Solver<'o, 'a> {
     pub(super) stopped: bool,
     /// The positions in the queue of the pods that went nowhere.
     pub(super) left_over: Vec<PodEntry>,
+    /// The pod that is watched, for explanations.
+    pub(super) recording: Option<Recording<'a>>,
 }
 
 impl<'o, 'a> Solver<'o, 'a> {
@@ -110,6 +113,7 @@ impl<'o, 'a> Solver<'o, 'a> {
             steering: None,
             stopped: false,
             left_over: Vec::new(),
+            recording: None,
         }
     }
 
@@ -143,7 +147,8 @@ impl<'o, 'a> Solver<'o, 'a> {
     }
 
     fn try_schedule(&mut self, entry: &PodEntry) -> bool {
-        let memory = entry.attached.is_empty().then_some((entry.shape, entry.size));
+        let is_watched = probe::is_watched(self.recording.as_ref(), entry);
+        let memory = (entry.attached.is_empty() && !is_watched).then_some((entry.shape, entry.size));
         if let Some(key) = memory
             && self.failed.get(&key) == Some(&self.version)
         {
@@ -151,6 +156,9 @@ impl<'o, 'a> Solver<'o, 'a> {
         }
         let mut shape = entry.shape;
         loop {
+            if is_watched {
+                probe::record(self, entry, shape);
+            }
             match self.add(entry, shape) {
                 Ok(()) => {
                     self.version += 1;

@@ -142,7 +142,12 @@ impl Solver<'_, '_> {
     }
 
     /// What does not depend on a claim's requirements: taints and rules about hosts.
-    pub(super) fn check_place(&mut self, pool: PoolId, host: usize, shape: ShapeId) -> Result<(), Refusal> {
+    pub(in crate::packing) fn check_place(
+        &mut self,
+        pool: PoolId,
+        host: usize,
+        shape: ShapeId,
+    ) -> Result<(), Refusal> {
         let Model {
             pools,
             shapes,

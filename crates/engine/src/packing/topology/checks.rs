@@ -91,6 +91,17 @@ pub(crate) struct Unsatisfied {
     pub(crate) of_other_pod: bool,
 }
 
+/// A rule about the values of a label.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelRule {
+    pub(crate) kind: Kind,
+    pub(crate) key: Symbol,
+    /// Whether it is the anti-affinity of another pod.
+    pub(crate) of_other_pod: bool,
+    /// The values that it allows.
+    pub(crate) allowed: Vec<Symbol>,
+}
+
 impl Checks {
     /// Whether rules about labels other than the host bind the pod: what they allow changes with every pod.
     pub(crate) fn has_domains(&self) -> bool {
@@ -352,18 +363,61 @@ impl Topology<'_> {
 
     /// Names the rule about hosts that does not allow `host`.
     pub(crate) fn unsatisfied_host(&self, checks: &Checks, host: usize) -> Option<Unsatisfied> {
-        let check = checks.hosts.iter().find(|check| {
+        self.unsatisfied_hosts(checks, host).into_iter().next()
+    }
+
+    /// Names the rules about hosts that do not allow `host`.
+    pub(crate) fn unsatisfied_hosts(&self, checks: &Checks, host: usize) -> Vec<Unsatisfied> {
+        let in_the_way = checks.hosts.iter().filter(|check| {
             let count = self.group(check.group, check.direction).count(host);
             match &check.rule {
                 HostRule::AtMost(limit) => count > *limit,
                 HostRule::Occupied { may_be_first, .. } => count == 0 && !may_be_first,
             }
-        })?;
-        let group = self.group(check.group, check.direction);
-        Some(Unsatisfied {
-            kind: group.kind,
-            key: self.keys[group.key].symbol(),
-            of_other_pod: check.direction == Direction::Inverse,
-        })
+        });
+        in_the_way
+            .map(|check| {
+                let group = self.group(check.group, check.direction);
+                Unsatisfied {
+                    kind: group.kind,
+                    key: self.keys[group.key].symbol(),
+                    of_other_pod: check.direction == Direction::Inverse,
+                }
+            })
+            .collect()
+    }
+
+    /// The rules about labels other than the host, with the values that each allows.
+    pub(crate) fn label_rules(&self, checks: &Checks) -> Vec<LabelRule> {
+        let domains = checks.domains.iter();
+        domains
+            .map(|check| LabelRule {
+                kind: check.kind,
+                key: self.keys[check.key].symbol(),
+                of_other_pod: check.direction == Direction::Inverse,
+                allowed: check
+                    .domains()
+                    .iter()
+                    .filter_map(|domain| self.keys[check.key].value(domain))
+                    .collect(),
+            })
+            .collect()
+    }
+
+    /// The same without the values.
+    pub(crate) fn rules_on_labels(&self, checks: &Checks) -> Vec<Unsatisfied> {
+        let rules = self.label_rules(checks).into_iter();
+        rules
+            .map(|rule| Unsatisfied {
+                kind: rule.kind,
+                key: rule.key,
+                of_other_pod: rule.of_other_pod,
+            })
+            .collect()
+    }
+
+    /// The first of them.
+    pub(crate) fn first_rule(&self, checks: &Checks) -> Option<Unsatisfied> {
+        self.rules_on_labels(checks).into_iter().next()
     }
 }

@@ -12,7 +12,7 @@ mod directory;
 mod domains;
 mod group;
 
-pub(super) use checks::{Checks, HostVerdict, Narrowed, Unsatisfied};
+pub(super) use checks::{Checks, HostVerdict, LabelRule, Narrowed, Unsatisfied};
 pub(super) use domains::{ClusterView, PodCount, PoolDomains, ViewedNode};
 pub(super) use group::{Group, Kind};
 

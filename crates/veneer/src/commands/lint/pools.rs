@@ -10,6 +10,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::labels::{self, LabelRules};
 use veneer_engine::overlay::nearest;
 use veneer_engine::requirements;
+use veneer_steering::preferences::Preferences;
 
 use crate::finding::{Finding, Rule};
 use crate::input::objects::{Origin, Sourced};
@@ -24,6 +25,12 @@ pub(super) fn node_pools(pools: &[Sourced<NodePool>], catalogue: &Catalogue) -> 
                 let field = format!("spec.template.spec.requirements[{at}].{part}");
                 pool.finding(Rule::InvalidField, &field, message, "")
             }));
+        }
+        let annotations = pool.object.metadata.annotations.clone().unwrap_or_default();
+        for fault in Preferences::read(&annotations).faults {
+            let fix = format!("write {}", fault.expected);
+            let message = format!("{}: {:?} {}", fault.annotation, fault.part, fault.problem);
+            findings.push(pool.finding(Rule::InvalidField, "metadata.annotations", message, &fix));
         }
         let fixed_size = pool.object.spec.replicas.is_some();
         if !fixed_size && !requirements.iter().any(bounds_size) {

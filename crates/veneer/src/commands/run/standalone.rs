@@ -2,12 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
 use clap::Args;
-use kube::Client;
 use tracing::warn;
 use veneer_controllers::provider::kwok;
-use veneer_controllers::standalone::{self, Settings as Provisioning};
+use veneer_controllers::standalone::Settings as Provisioning;
 use veneer_controllers::{Mode, Provider, Settings};
 use veneer_engine::plan::parse_duration;
 
@@ -69,22 +67,4 @@ pub(super) fn settings(args: &RunArgs, settings: &Settings) -> Option<Provisioni
         unavailable: args.kwok_unavailable.clone(),
     };
     Some(provisioning)
-}
-
-/// Runs the overlay controller and, beside it, provisioning.
-pub(super) async fn run(
-    client: Client,
-    settings: Settings,
-    provisioning: Option<Provisioning>,
-    shutdown: impl Future<Output = ()>,
-) -> Result<()> {
-    let Some(provisioning) = provisioning else {
-        veneer_controllers::run(client, settings, shutdown).await?;
-        return Ok(());
-    };
-    standalone::check(&client).await?;
-    let provisioner = tokio::spawn(standalone::run(client.clone(), provisioning));
-    let result = veneer_controllers::run(client, settings, shutdown).await;
-    provisioner.abort();
-    Ok(result?)
 }

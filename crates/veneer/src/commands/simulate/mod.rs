@@ -1,8 +1,10 @@
 //! `veneer simulate`: where pending pods would go, on which new nodes, at what price, and why some go nowhere.
 
-mod progress;
-mod report;
-mod table;
+mod change;
+mod markdown;
+pub(crate) mod progress;
+pub(crate) mod report;
+pub(crate) mod table;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -11,17 +13,19 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
+use veneer_engine::explain::Seen;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::Evaluation;
 use veneer_engine::packing::{self, Problem};
 
 use super::diagnose::{is_bad_input, tell};
-use crate::finding::{Finding, Rule};
-use crate::input::cluster::{Cluster, Found};
+use crate::finding::Finding;
 use crate::input::objects::Objects;
-use crate::input::{CatalogueArgs, ManifestArgs, workloads};
+use crate::input::what_if::WhatIfArgs;
+use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
-use crate::preview::{Preview, TieBreak};
+use crate::scheduling::{PolicyArgs, Prepared, StarvationArgs, StarvingReport};
+use change::Picture;
 use progress::Progress;
 use report::{Report, Saving, View};
 
@@ -29,12 +33,14 @@ use report::{Report, Saving, View};
 ///
 /// Reads pods, nodes, NodePools, NodeOverlays, DaemonSets and volumes from the live cluster, or from files with -f,
 /// and schedules the pods without spec.nodeName as Karpenter would, with the prices and the capacity that overlays
-/// give. Deployments, ReplicaSets, StatefulSets and Jobs in files count as the pods they would make. With --propose
-/// it also says what the proposal changes. Nothing is written to the cluster.
+/// give. Deployments, ReplicaSets, StatefulSets and Jobs in files count as the pods they would make. With --propose,
+/// --scale, --remove or --repack it also says what that would change. Nothing is written to the cluster.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   veneer simulate -f manifests/
   veneer simulate -f manifests/ --propose bigger-pool.yaml -o json
+  veneer simulate -f manifests/ --scale shop/web=40 --remove nodepool/old -o markdown
+  veneer simulate --repack
   veneer simulate --fail-on-unschedulable
 
 Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input.")]
@@ -53,22 +59,14 @@ pub(crate) struct SimulateArgs {
     #[arg(long)]
     fail_on_unschedulable: bool,
 
-    /// What happens where a NodePool's minValues cannot be met: no node, or one with minValues lowered
-    #[arg(long, value_enum, default_value = "strict", value_name = "POLICY")]
-    min_values_policy: MinValuesPolicy,
+    #[command(flatten)]
+    what_if: WhatIfArgs,
 
-    /// Whether preferred affinities and ScheduleAnyway spreads hold as long as they can, or not at all
-    #[arg(long, value_enum, default_value = "respect", value_name = "POLICY")]
-    preference_policy: PreferencePolicy,
+    #[command(flatten)]
+    policies: PolicyArgs,
 
-    /// Which of two overlays of the same weight comes first
-    #[arg(
-        long,
-        value_enum,
-        default_value = "reverse-alphabetical",
-        value_name = "ORDER"
-    )]
-    tie_break: TieBreak,
+    #[command(flatten)]
+    starvation: StarvationArgs,
 
     /// Output format; table puts nodes that are alike into one row, wide has every node with its pods
     #[arg(short, long, value_enum, default_value = "table")]
@@ -88,29 +86,19 @@ enum Packing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum MinValuesPolicy {
-    Strict,
-    BestEffort,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum PreferencePolicy {
-    Respect,
-    Ignore,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     Table,
     Wide,
     Json,
     Yaml,
+    /// For a comment on a pull request
+    Markdown,
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let progress = Progress::start("reading objects");
     let started = Instant::now();
-    let (before, objects) = args.manifests.load_cluster()?;
+    let (before, objects) = args.manifests.load_what_if(Some(&args.what_if))?;
     if objects.node_pools.is_empty() {
         drop(progress);
         tell(&mut io::stderr().lock(), objects.findings.iter())?;
@@ -125,12 +113,15 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
 
     let run = Run::new(args, &catalogue, objects, &progress);
     let mut report = run.report();
+    report.starving = run.starving(&args.starvation, args.manifests.is_live());
     report.timing = args
         .timing
         .then(|| Timing::new(load_ms, run.overlay_ms).with_solve(run.solve_ms));
     if let Some(before) = before {
         let before = Run::new(args, &catalogue, before, &progress);
-        report.change = Some(report.change_from(&before.report()));
+        let report_before = before.report();
+        let change = run.picture(&report).change_from(&before.picture(&report_before));
+        report.change = Some(change);
     }
     drop(progress);
 
@@ -139,6 +130,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
         Format::Table | Format::Wide => table::write(&mut out, &report, args.output == Format::Wide)?,
         Format::Json => output::json(&mut out, &report)?,
         Format::Yaml => output::yaml(&mut out, &report)?,
+        Format::Markdown => markdown::write(&mut out, &report)?,
     }
     out.flush()?;
 
@@ -176,49 +168,31 @@ struct Run<'a> {
     notes: Vec<String>,
     overlay_ms: f64,
     solve_ms: f64,
+    seen: Vec<Seen>,
 }
 
 impl<'a> Run<'a> {
     fn new(
         args: &SimulateArgs,
         catalogue: &'a Arc<Catalogue>,
-        mut objects: Objects,
+        objects: Objects,
         progress: &Progress,
     ) -> Self {
         progress.stage("evaluating overlays");
-        let started = Instant::now();
-        let mut notes: Vec<String> = output::ignored(&objects).into_iter().collect();
-        let cluster = objects.cluster.take().unwrap_or_default();
-        let preview = Preview::new(&objects, Arc::clone(catalogue), args.tie_break);
-        // Advice is the business of `diagnose`; what leaves an overlay out changes the result here.
-        let left_out = |finding: &Finding| matches!(finding.rule, Rule::InvalidField | Rule::Conflict);
-        let of_overlays = (0..preview.overlays.len())
-            .flat_map(|at| preview.findings(at))
-            .filter(left_out);
-        let findings = objects.findings.iter().cloned().chain(of_overlays).collect();
-        let evaluation = Arc::new(preview.evaluation);
-        let overlay_ms = output::milliseconds(started);
-
-        let (made, note) = workloads::pods(&cluster);
-        notes.extend(note);
-        let objects = schedulable(objects, *cluster, made);
+        let Prepared {
+            objects,
+            evaluation,
+            findings,
+            notes,
+            overlay_ms,
+            seen,
+        } = args.policies.prepare(catalogue, objects);
         progress.stage("scheduling pods");
         let should_stop = || {
             progress.step();
             false
         };
-        let options = packing::Options {
-            min_values: match args.min_values_policy {
-                MinValuesPolicy::Strict => packing::MinValuesPolicy::Strict,
-                MinValuesPolicy::BestEffort => packing::MinValuesPolicy::BestEffort,
-            },
-            preferences: match args.preference_policy {
-                PreferencePolicy::Respect => packing::PreferencePolicy::Respect,
-                PreferencePolicy::Ignore => packing::PreferencePolicy::Ignore,
-            },
-            should_stop: &should_stop,
-            ..packing::Options::default()
-        };
+        let options = args.policies.options(&should_stop);
         let started = Instant::now();
         let problem = Problem::with_evaluation(&objects, catalogue, Arc::clone(&evaluation));
         let (results, saving) = match args.packing {
@@ -241,18 +215,38 @@ impl<'a> Run<'a> {
             findings,
             notes,
             overlay_ms,
+            seen,
+        }
+    }
+
+    fn view(&self) -> View<'a, '_> {
+        View {
+            pods: &self.objects.pods,
+            catalogue: self.catalogue,
+            evaluation: &self.evaluation,
         }
     }
 
     fn report(&self) -> Report<'a> {
-        let view = View {
-            pods: &self.objects.pods,
-            catalogue: self.catalogue,
-            evaluation: &self.evaluation,
-        };
-        let mut report = view.report(&self.results);
+        let mut report = self.view().report(&self.results);
         report.packing = self.saving;
         report
+    }
+
+    fn starving(&self, args: &StarvationArgs, is_live: bool) -> Option<Vec<StarvingReport>> {
+        let found = args.find(is_live, (&self.objects, &self.seen), &self.results)?;
+        let view = self.view();
+        let report = |starving| StarvingReport::new(starving, |pods| view.names(pods));
+        (!found.is_empty()).then(|| found.iter().map(report).collect())
+    }
+
+    fn picture<'p>(&'p self, report: &'p Report<'a>) -> Picture<'p> {
+        Picture {
+            objects: &self.objects,
+            evaluation: &self.evaluation,
+            catalogue: self.catalogue,
+            report,
+        }
     }
 
     /// Why there is nothing to schedule.
@@ -266,33 +260,5 @@ impl<'a> Run<'a> {
                 "nothing to schedule: the {pods} pods in {source} have their nodes or need none from a NodePool"
             ),
         }
-    }
-}
-
-/// The objects in the scheduler's shape; the NodePools in the order in which overlays were evaluated for them.
-fn schedulable(
-    objects: Objects,
-    cluster: Cluster,
-    made: Vec<k8s_openapi::api::core::v1::Pod>,
-) -> packing::Objects {
-    fn plain<T>(found: Vec<Found<T>>) -> Vec<T> {
-        found.into_iter().map(|found| found.object).collect()
-    }
-    packing::Objects {
-        pods: plain(cluster.pods).into_iter().chain(made).collect(),
-        nodes: plain(cluster.nodes),
-        node_pools: objects.node_pools.into_iter().map(|pool| pool.object).collect(),
-        node_claims: plain(cluster.node_claims),
-        daemon_sets: plain(cluster.daemon_sets),
-        pvcs: plain(cluster.pvcs),
-        pvs: plain(cluster.pvs),
-        storage_classes: plain(cluster.storage_classes),
-        csi_nodes: plain(cluster.csi_nodes),
-        namespaces: plain(cluster.namespaces),
-        overlays: objects
-            .node_overlays
-            .into_iter()
-            .map(|overlay| overlay.object)
-            .collect(),
     }
 }

@@ -17,13 +17,13 @@ struct State {
 }
 
 /// Shows the line until it is dropped, and then wipes it.
-pub(super) struct Progress {
+pub(crate) struct Progress {
     state: Arc<State>,
     shown: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
 impl Progress {
-    pub(super) fn start(stage: &'static str) -> Self {
+    pub(crate) fn start(stage: &'static str) -> Self {
         let state = Arc::new(State::default());
         let progress = Self {
             shown: io::stderr().is_terminal().then(|| {
@@ -38,13 +38,13 @@ impl Progress {
     }
 
     /// Something else is being done now.
-    pub(super) fn stage(&self, stage: &'static str) {
+    pub(crate) fn stage(&self, stage: &'static str) {
         *self.state.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.state.steps.store(0, Ordering::Relaxed);
     }
 
     /// One more step of the stage is done.
-    pub(super) fn step(&self) {
+    pub(crate) fn step(&self) {
         self.state.steps.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -12,7 +12,9 @@ use veneer_engine::requirements::Requirements;
 use veneer_engine::resources::ResourceList;
 use veneer_engine::vocabulary::Vocabulary;
 
+use super::change::Change;
 use crate::output::Timing;
+use crate::scheduling::StarvingReport;
 
 /// Where every pod goes and what that costs.
 #[derive(Debug, Serialize)]
@@ -25,6 +27,10 @@ pub(super) struct Report<'a> {
     /// By pod.
     pub(super) unschedulable: Vec<UnschedulableReport>,
     pub(super) cost: Cost,
+    /// The pods that wait although nothing keeps them from a place; absent if there is none or the time is
+    /// not known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) starving: Option<Vec<StarvingReport>>,
     /// How good the packing is; absent for first-fit decreasing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) packing: Option<Saving>,
@@ -80,14 +86,14 @@ fn amounts<S: Serializer>(list: &ResourceList, serializer: S) -> Result<S::Ok, S
 /// The cheapest way to launch a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Cheapest {
-    pub(super) instance_type: String,
-    pub(super) capacity_type: String,
-    pub(super) zone: String,
-    pub(super) price: f64,
-    pub(super) list_price: f64,
+pub(crate) struct Cheapest {
+    pub(crate) instance_type: String,
+    pub(crate) capacity_type: String,
+    pub(crate) zone: String,
+    pub(crate) price: f64,
+    pub(crate) list_price: f64,
     /// Who sets the price, then who adds resources, heaviest first.
-    pub(super) overlays: Vec<String>,
+    pub(crate) overlays: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -111,10 +117,16 @@ pub(super) struct Why {
 }
 
 fn sentences<S: Serializer>(reasons: &[Why], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(reasons.iter().map(|why| match &why.node_pool {
-        Some(pool) => format!("NodePool {pool}: {}", why.message),
-        None => why.message.clone(),
-    }))
+    serializer.collect_seq(reasons.iter().map(Why::sentence))
+}
+
+impl Why {
+    pub(super) fn sentence(&self) -> String {
+        match &self.node_pool {
+            Some(pool) => format!("NodePool {pool}: {}", self.message),
+            None => self.message.clone(),
+        }
+    }
 }
 
 /// What the new nodes cost in dollars per hour, each at its cheapest.
@@ -147,17 +159,6 @@ impl Saving {
     }
 }
 
-/// A proposal's numbers less those without it.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub(super) struct Change {
-    pub(super) pods: i64,
-    pub(super) new_node_claims: i64,
-    pub(super) unschedulable: i64,
-    pub(super) hourly: f64,
-    pub(super) list_hourly: f64,
-}
-
 impl Report<'_> {
     /// How many pods had to be scheduled.
     pub(super) fn pods(&self) -> usize {
@@ -168,45 +169,23 @@ impl Report<'_> {
     pub(super) fn pods_on_existing(&self) -> usize {
         self.existing_nodes.iter().map(|node| node.pods.len()).sum()
     }
-
-    /// What is different from `before`.
-    pub(super) fn change_from(&self, before: &Self) -> Change {
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-        Change {
-            pods: count(self.pods()) - count(before.pods()),
-            new_node_claims: count(self.new_node_claims.len()) - count(before.new_node_claims.len()),
-            unschedulable: count(self.unschedulable.len()) - count(before.unschedulable.len()),
-            hourly: dollars(self.cost.hourly - before.cost.hourly),
-            list_hourly: dollars(self.cost.list_hourly - before.cost.list_hourly),
-        }
-    }
 }
 
 /// Without the crumbs that adding in binary leaves.
-fn dollars(amount: f64) -> f64 {
+pub(crate) fn dollars(amount: f64) -> f64 {
     (amount * 1e9).round() / 1e9
 }
 
 /// What the positions in results refer to.
-pub(super) struct View<'a, 'v> {
-    pub(super) pods: &'v [PodRecord],
-    pub(super) catalogue: &'a Catalogue,
-    pub(super) evaluation: &'v Evaluation,
+pub(crate) struct View<'a, 'v> {
+    pub(crate) pods: &'v [PodRecord],
+    pub(crate) catalogue: &'a Catalogue,
+    pub(crate) evaluation: &'v Evaluation,
 }
 
 impl<'a> View<'a, '_> {
     pub(super) fn report(&self, results: &Results) -> Report<'a> {
-        // Where the offerings of each type begin in a pool's list of prices.
-        let begins: Vec<usize> = self
-            .catalogue
-            .types
-            .iter()
-            .scan(0, |total, it| {
-                let begin = *total;
-                *total += it.offerings.len();
-                Some(begin)
-            })
-            .collect();
+        let begins = self.begins();
         let claims = results.new_node_claims.iter();
         let mut new_node_claims: Vec<ClaimReport<'a>> = claims
             .map(|claim| self.claim(claim, &results.vocabulary, &begins))
@@ -247,13 +226,26 @@ impl<'a> View<'a, '_> {
             existing_nodes,
             unschedulable,
             cost,
+            starving: None,
             packing: None,
             change: None,
             timing: None,
         }
     }
 
-    fn names(&self, positions: &[usize]) -> Vec<String> {
+    /// Where the offerings of each type begin in a pool's list of prices.
+    pub(crate) fn begins(&self) -> Vec<usize> {
+        let types = self.catalogue.types.iter();
+        types
+            .scan(0, |total, it| {
+                let begin = *total;
+                *total += it.offerings.len();
+                Some(begin)
+            })
+            .collect()
+    }
+
+    pub(crate) fn names(&self, positions: &[usize]) -> Vec<String> {
         let pods = positions.iter().filter_map(|at| self.pods.get(*at));
         let mut names: Vec<String> = pods
             .map(|pod| {
@@ -280,10 +272,25 @@ impl<'a> View<'a, '_> {
     }
 
     /// The cheapest offering of the first type, which is the cheapest one.
-    fn cheapest(&self, claim: &NewNodeClaim, vocabulary: &Vocabulary, begins: &[usize]) -> Option<Cheapest> {
+    pub(crate) fn cheapest(
+        &self,
+        claim: &NewNodeClaim,
+        vocabulary: &Vocabulary,
+        begins: &[usize],
+    ) -> Option<Cheapest> {
+        self.cheapest_of(*claim.instance_types.first()?, claim, vocabulary, begins)
+    }
+
+    /// The cheapest offering of one of a claim's types.
+    pub(crate) fn cheapest_of(
+        &self,
+        entry: usize,
+        claim: &NewNodeClaim,
+        vocabulary: &Vocabulary,
+        begins: &[usize],
+    ) -> Option<Cheapest> {
         let pools = self.evaluation.pools();
         let pool = pools.iter().position(|pool| pool.name == claim.node_pool)?;
-        let entry = *claim.instance_types.first()?;
         let it: &InstanceType = self.catalogue.types.get(entry)?;
         let prices = self.evaluation.prices(pool).iter().skip(*begins.get(entry)?);
         let own = &self.catalogue.vocabulary;

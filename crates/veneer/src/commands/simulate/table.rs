@@ -5,8 +5,10 @@ use std::io::{self, Write};
 
 use veneer_engine::resources::{CPU, MEMORY, ResourceList};
 
-use super::report::{Change, ClaimReport, NodeReport, Report, UnschedulableReport, Why};
-use crate::output::{Align, Columns, width};
+use super::change::Change;
+use super::report::{ClaimReport, NodeReport, Report, UnschedulableReport, Why};
+use crate::output::{Align, Columns, counted, paragraph, width};
+use crate::scheduling::age;
 
 /// Below this width, what a node is launched as stands in one column.
 const ROOMY: usize = 110;
@@ -16,7 +18,7 @@ const EXISTING: usize = 20;
 const NAMED: usize = 3;
 
 pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io::Result<()> {
-    if report.pods() == 0 {
+    if report.pods() == 0 && report.change.is_none() {
         return writeln!(out, "Nothing to schedule.");
     }
     paragraph(out, &summary(report))?;
@@ -30,7 +32,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io
         paragraph(out, &text)?;
     }
     if let Some(change) = &report.change {
-        paragraph(out, &difference(change))?;
+        write_change(out, change, wide)?;
     }
     if !report.new_node_claims.is_empty() {
         writeln!(out)?;
@@ -48,32 +50,71 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io
         writeln!(out)?;
         write_unschedulable(out, &report.unschedulable, wide)?;
     }
+    let starving = report.starving.as_deref().unwrap_or_default();
+    if !starving.is_empty() {
+        writeln!(out)?;
+        let mut columns = Columns::new()
+            .column("STARVING", Align::Left)
+            .column("AGE", Align::Right)
+            .column("WHY", Align::Left);
+        for pod in starving.iter().take(if wide { usize::MAX } else { EXISTING }) {
+            columns.row(vec![pod.pod.clone(), age(pod.age_seconds), pod.sentence()]);
+        }
+        columns.write(out)?;
+    }
     Ok(())
 }
 
-/// A line of text that wraps as tables do.
-fn paragraph(out: &mut impl Write, text: &str) -> io::Result<()> {
-    let limit = width().unwrap_or(usize::MAX);
-    let mut length = 0;
-    for word in text.split(' ') {
-        let more = word.chars().count() + 1;
-        if length > 0 && length + more > limit {
-            writeln!(out)?;
-            length = 0;
-        }
-        let gap = if length == 0 { "" } else { " " };
-        write!(out, "{gap}{word}")?;
-        length += more;
+fn write_change(out: &mut impl Write, change: &Change, wide: bool) -> io::Result<()> {
+    paragraph(out, &change.verdict)?;
+    paragraph(out, &difference(change))?;
+    writeln!(out)?;
+    let mut columns = Columns::new()
+        .column("", Align::Left)
+        .column("BEFORE", Align::Right)
+        .column("AFTER", Align::Right);
+    let (before, after) = (&change.before, &change.after);
+    let mut row =
+        |name: &str, before: String, after: String| columns.row(vec![name.to_owned(), before, after]);
+    row("nodes", before.nodes.to_string(), after.nodes.to_string());
+    row("$/h", price(before.cost.hourly), price(after.cost.hourly));
+    row(
+        "$/h at list prices",
+        price(before.cost.list_hourly),
+        price(after.cost.list_hourly),
+    );
+    row(
+        "unschedulable pods",
+        before.unschedulable.to_string(),
+        after.unschedulable.to_string(),
+    );
+    for kind in &change.instance_types {
+        let name = format!("{} {}", kind.instance_type, kind.capacity_type);
+        row(&name, kind.before.to_string(), kind.after.to_string());
     }
-    writeln!(out)
+    columns.write(out)?;
+    for (title, pods) in [
+        ("No place any more", &change.pods_lost),
+        ("A place at last", &change.pods_gained),
+        ("Run now and would move", &change.pods_evicted),
+        ("Wait now and would go elsewhere", &change.pods_moved),
+    ] {
+        if !pods.is_empty() {
+            let names = some(pods.iter().map(String::as_str), pods.len(), wide);
+            paragraph(out, &format!("{title} ({}): {names}", pods.len()))?;
+        }
+    }
+    if before.unpriced + after.unpriced > 0 {
+        let text = format!(
+            "{} of a type that the catalogue does not have; what they cost is left out.",
+            counted(before.unpriced.max(after.unpriced), "node")
+        );
+        paragraph(out, &text)?;
+    }
+    Ok(())
 }
 
-fn counted(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
-
-fn summary(report: &Report<'_>) -> String {
+pub(super) fn summary(report: &Report<'_>) -> String {
     let on_new = report.pods() - report.pods_on_existing() - report.unschedulable.len();
     let mut parts = vec![format!(
         "{on_new} on {}",
@@ -98,7 +139,7 @@ fn summary(report: &Report<'_>) -> String {
     )
 }
 
-fn difference(change: &Change) -> String {
+pub(super) fn difference(change: &Change) -> String {
     let counts = [
         (change.pods, "pod", "pods"),
         (change.new_node_claims, "new node", "new nodes"),
@@ -108,13 +149,9 @@ fn difference(change: &Change) -> String {
     let mut parts: Vec<String> = changed
         .map(|(number, one, many)| format!("{number:+} {}", if number.abs() == 1 { one } else { many }))
         .collect();
-    let dollars = |amount: f64| {
-        let sign = if amount < 0.0 { '-' } else { '+' };
-        format!("{sign}${}", price(amount.abs()))
-    };
     if (change.hourly, change.list_hourly) != (0.0, 0.0) {
-        let list = dollars(change.list_hourly);
-        parts.push(format!("{}/h ({list} at list prices)", dollars(change.hourly)));
+        let list = signed(change.list_hourly);
+        parts.push(format!("{}/h ({list} at list prices)", signed(change.hourly)));
     }
     if parts.is_empty() {
         return "The proposal changes neither nodes nor costs.".to_owned();
@@ -122,7 +159,13 @@ fn difference(change: &Change) -> String {
     format!("The proposal changes: {}.", parts.join(", "))
 }
 
-fn price(dollars: f64) -> String {
+/// A difference in dollars.
+pub(super) fn signed(amount: f64) -> String {
+    let sign = if amount < 0.0 { '-' } else { '+' };
+    format!("{sign}${}", price(amount.abs()))
+}
+
+pub(crate) fn price(dollars: f64) -> String {
     format!("{dollars:.4}")
 }
 

@@ -1,0 +1,286 @@
+//! The controller of steering: writes the overlays that preferences and commitments ask for.
+//!
+//! Prometheus is asked on a timer, beside the loop, so that a slow answer never delays a preference. Everything
+//! else happens when a watch brings a change: a new NodeClaim, for instance, is charged to the commitments at once.
+
+mod debug;
+mod decide;
+mod machines;
+mod prometheus;
+mod write;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tracing::{info, warn};
+use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope};
+use veneer_steering::decisions::Decision;
+use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights, diff};
+
+pub use debug::Decisions;
+pub(crate) use machines::{SeenMachine, seen_machine};
+pub use prometheus::{PrometheusError, PrometheusSettings};
+
+use crate::run::{COALESCE, RETRY, Shared};
+use crate::{Error, Settings};
+use decide::{Decided, Decider};
+use prometheus::Prometheus;
+use write::{Failure, OverlayWriter, Reporter};
+
+/// Which overlays to write.
+#[derive(Clone, Debug)]
+pub struct SteeringSettings {
+    /// Where commitments are read; without, there are no cost-aware overlays and none is touched.
+    pub prometheus: Option<PrometheusSettings>,
+    /// Whose commitments count, and how old data may be.
+    pub scope: Scope,
+    /// How often Prometheus is asked.
+    pub interval: Duration,
+    /// Plans used more than this (in percent) get no overlay.
+    pub threshold: f64,
+    /// An overlay returns this far below the threshold.
+    pub hysteresis: f64,
+    /// Whether overlays match nothing.
+    pub disabled: bool,
+    /// The weights of cost-aware overlays.
+    pub weights: Weights,
+    /// The beginnings of their names.
+    pub naming: Naming,
+    /// Their prices.
+    pub pricing: Pricing,
+    /// The label that holds the instance family, if not that of the pools' provider.
+    pub family_label: Option<String>,
+    /// Whether pools that can launch spot use them.
+    pub mixed_pools: MixedPools,
+    /// Whether annotations become overlays.
+    pub preferences: bool,
+}
+
+impl SteeringSettings {
+    pub(crate) fn counts_machines(&self) -> bool {
+        self.prometheus.is_some()
+    }
+}
+
+/// Asks, decides and writes until the process shall end.
+pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Result<(), Error> {
+    let Some(steering) = settings.steering.clone().map(Arc::new) else {
+        if !settings.once {
+            shared.stop.wait().await;
+        }
+        return Ok(());
+    };
+    let prometheus = steering.prometheus.as_ref().map(Prometheus::new).transpose()?;
+    if prometheus.is_none() {
+        info!("prometheusUrl is not set: preferences only, cost-aware overlays are left alone");
+    }
+    let mut steerer = Steerer {
+        decider: Decider::new(Arc::clone(&steering), &settings.catalogue),
+        writer: OverlayWriter::new(&shared.client),
+        reporter: Reporter::new(&shared.client),
+        printed: String::new(),
+        doubts: String::new(),
+        shared: Arc::clone(&shared),
+        settings: Arc::clone(&settings),
+        steering: Arc::clone(&steering),
+    };
+    if settings.once {
+        return steerer.once(prometheus).await;
+    }
+    let mut retry = RETRY.0;
+    let mut pending = prometheus.clone().map(|it| ask(it, &settings, Duration::ZERO));
+    loop {
+        let observed = tokio::select! {
+            () = shared.watches.changed_for_steering() => {
+                sleep(COALESCE).await;
+                None
+            }
+            observed = next(&mut pending) => Some(observed),
+            () = sleep(retry), if steerer.writer.is_failing() || steerer.reporter.is_failing() => None,
+            () = shared.stop.wait() => return Ok(()),
+        };
+        if let (Some(_), Some(prometheus)) = (&observed, &prometheus) {
+            pending = Some(ask(prometheus.clone(), &settings, steering.interval));
+        }
+        let failures = steerer.pass(observed).await?;
+        let fine = failures.is_empty() && !steerer.reporter.is_failing();
+        retry = if fine { RETRY.0 } else { RETRY.1.min(retry * 2) };
+    }
+}
+
+/// What Prometheus said, and when it was asked.
+type Observed = (Observation, Instant);
+
+/// Asks Prometheus after a while, beside everything else.
+fn ask(prometheus: Prometheus, settings: &Settings, after: Duration) -> JoinHandle<Observed> {
+    let metrics = settings.metrics.steering.clone();
+    tokio::spawn(async move {
+        sleep(after).await;
+        let began = Instant::now();
+        (prometheus.observe(&metrics).await, began)
+    })
+}
+
+/// The next observation; without Prometheus there is none.
+async fn next(pending: &mut Option<JoinHandle<Observed>>) -> Observed {
+    if let Some(task) = pending {
+        match task.await {
+            Ok(observed) => return observed,
+            // The runtime is going away.
+            Err(error) => warn!(%error, "a query was called off"),
+        }
+        *pending = None;
+    }
+    std::future::pending().await
+}
+
+struct Steerer {
+    decider: Decider,
+    writer: OverlayWriter,
+    reporter: Reporter,
+    /// What the last dry run said, so that it is said once.
+    printed: String,
+    /// The doubts that were logged.
+    doubts: String,
+    shared: Arc<Shared>,
+    settings: Arc<Settings>,
+    steering: Arc<SteeringSettings>,
+}
+
+impl Steerer {
+    async fn once(mut self, prometheus: Option<Prometheus>) -> Result<(), Error> {
+        let observed = match prometheus {
+            Some(prometheus) => {
+                let began = Instant::now();
+                Some((prometheus.observe(&self.settings.metrics.steering).await, began))
+            }
+            None => None,
+        };
+        let failures = self.pass(observed).await?;
+        let count = failures.len();
+        match failures.into_iter().next() {
+            Some(Failure { overlay, error, .. }) => Err(Error::Unwritten {
+                count,
+                overlay,
+                error,
+            }),
+            None if self.doubts.is_empty() => Ok(()),
+            None => Err(Error::Unobserved(self.doubts)),
+        }
+    }
+
+    /// Decides from what is known now, and writes what follows.
+    async fn pass(&mut self, observed: Option<Observed>) -> Result<Vec<Failure>, Error> {
+        let metrics = self.settings.metrics.steering.clone();
+        let began = Instant::now();
+        let asked = observed.as_ref().map(|(_, asked)| *asked);
+        if let Some((observation, _)) = observed {
+            let ledger = Ledger::read(&observation, &self.steering.scope);
+            metrics.set(|data| data.learn(&ledger));
+            self.tell_doubts(&ledger);
+            self.decider.learn(observation.at, ledger);
+        }
+        let snapshot = self.shared.watches.steering_snapshot();
+        let decided = self.decider.decide(&snapshot);
+        metrics.decided(began.elapsed());
+        metrics.set(|data| {
+            data.cost_aware = self.steering.prometheus.is_some();
+            data.disabled = self.steering.disabled;
+            data.threshold = self.steering.threshold;
+            data.overlays = decided.owned.clone();
+        });
+        for decision in &decided.decisions {
+            if asked.is_some() || decision.changed {
+                metrics.decision(decision);
+            }
+            if decision.changed {
+                log(decision);
+            }
+        }
+        self.settings.decisions.set(&decided, self.decider.observed_at());
+        let failures = self.carry_out(&decided).await?;
+        if let Some(asked) = asked {
+            let result = match self.decider.worst_doubt() {
+                _ if !failures.is_empty() => "error",
+                None => "success",
+                Some(Doubt::Stale { .. }) => "stale",
+                Some(_) => "error",
+            };
+            metrics.reconciled(result, asked.elapsed());
+        }
+        Ok(failures)
+    }
+
+    async fn carry_out(&mut self, decided: &Decided) -> Result<Vec<Failure>, Error> {
+        if let Some(printer) = &self.shared.printer {
+            let text: String = decided.actions.iter().map(diff).collect();
+            if text != self.printed {
+                printer.print(&text)?;
+                self.printed = text;
+            }
+            return Ok(Vec::new());
+        }
+        let metrics = self.settings.metrics.steering.clone();
+        let failures = self.writer.carry_out(&decided.actions, &metrics).await;
+        self.reporter.report(decided, &failures, Timestamp::now()).await;
+        Ok(failures)
+    }
+
+    /// One line and the probe when the doubts about whole kinds change.
+    fn tell_doubts(&mut self, ledger: &Ledger) {
+        let doubts: Vec<String> = ledger
+            .doubts()
+            .map(|(kind, doubt)| format!("{kind}: {doubt}"))
+            .collect();
+        let doubts = doubts.join("; ");
+        // Old data is nothing that a restart or another replica could mend, so the probe does not tell it.
+        let faults = ledger
+            .doubts()
+            .filter(|(_, doubt)| !matches!(doubt, Doubt::Stale { .. }));
+        let faults: Vec<String> = faults.map(|(kind, doubt)| format!("{kind}: {doubt}")).collect();
+        self.settings.health.set_fault(
+            (!faults.is_empty()).then(|| format!("cannot observe commitments: {}", faults.join("; "))),
+        );
+        let category = |ledger: &Ledger| {
+            ledger
+                .doubts()
+                .map(|(_, doubt)| doubt.category())
+                .collect::<Vec<_>>()
+        };
+        let was_quiet = self.doubts.is_empty();
+        let same = self
+            .decider
+            .ledger()
+            .is_some_and(|last| category(last) == category(ledger));
+        if doubts.is_empty() && !was_quiet {
+            info!("commitments can be observed again");
+        } else if !doubts.is_empty() && !same {
+            warn!(
+                doubts,
+                "commitments cannot be observed; overlays stay as they are"
+            );
+        }
+        self.doubts = doubts;
+    }
+}
+
+/// One line per change of mind.
+fn log(decision: &Decision) {
+    let target = &decision.target;
+    info!(
+        capacity_type = target.kind.label(),
+        covers = target.covers,
+        region = target.region,
+        state = ?decision.state,
+        reason = decision.reason.as_str(),
+        utilization = decision.balance.and_then(|balance| balance.utilization),
+        left = decision.balance.map(|balance| balance.left),
+        launched = decision.used.taken,
+        overshoot = decision.used.overshoot,
+        doubt = decision.doubt,
+        "decided"
+    );
+}

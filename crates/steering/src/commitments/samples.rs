@@ -1,0 +1,101 @@
+//! What a metrics server answered.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+/// One sample of an instant vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    /// The labels.
+    pub labels: BTreeMap<String, String>,
+    /// The value, which may be no number.
+    pub value: f64,
+}
+
+impl Sample {
+    /// A sample with these labels.
+    #[must_use]
+    pub fn new(labels: &[(&str, &str)], value: f64) -> Self {
+        let labels = labels
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        Self {
+            labels: labels.collect(),
+            value,
+        }
+    }
+
+    /// The value of a label; absent is empty, as Prometheus has it.
+    #[must_use]
+    pub fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map(String::as_str).unwrap_or_default()
+    }
+}
+
+/// The samples, or why there are none.
+pub type Answer = Result<Vec<Sample>, String>;
+
+/// The answers of one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observation {
+    /// When the questions were asked.
+    pub at: Timestamp,
+    /// `savings_plan_hourly_commitment`
+    pub commitment: Answer,
+    /// `savings_plan_remaining_capacity`
+    pub remaining: Answer,
+    /// `savings_plan_utilization_percent`
+    pub utilization: Answer,
+    /// `ec2_reserved_instance`
+    pub reserved: Answer,
+    /// The number of running instances by account, region, zone, type and `cost_type`.
+    pub running: Answer,
+    /// The age of the data in seconds, by account and `data_type`.
+    pub freshness: Answer,
+}
+
+/// Labels that say where a sample was scraped, not what it is about.
+const SCRAPE_LABELS: [&str; 13] = [
+    "__name__",
+    "job",
+    "instance",
+    "pod",
+    "namespace",
+    "service",
+    "endpoint",
+    "container",
+    "node",
+    "cluster",
+    "prometheus",
+    "prometheus_replica",
+    "replica",
+];
+
+/// One value per series, where two exporters (or two servers) tell the same series: the larger one.
+pub(super) fn distinct(samples: &[Sample]) -> BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> {
+    let mut distinct: BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> = BTreeMap::new();
+    for sample in samples {
+        let about = sample
+            .labels
+            .iter()
+            .filter(|(name, _)| !SCRAPE_LABELS.contains(&name.as_str()))
+            .map(|(name, value)| (name.as_str(), value.as_str()));
+        let entry = distinct.entry(about.collect()).or_insert((sample, sample.value));
+        // What is no number stays so: it must not be hidden by the other one.
+        entry.1 = if entry.1.is_nan() || sample.value.is_nan() {
+            f64::NAN
+        } else {
+            entry.1.max(sample.value)
+        };
+    }
+    distinct
+}
+
+/// The answer, or the doubt that it is missing.
+pub(super) fn answered<'a>(answer: &'a Answer, query: &str) -> Result<&'a [Sample], super::Doubt> {
+    match answer {
+        Ok(samples) => Ok(samples),
+        Err(why) => Err(super::Doubt::QueryFailed(format!("{query}: {why}"))),
+    }
+}

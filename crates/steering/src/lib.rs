@@ -1,0 +1,13 @@
+//! Which overlays should exist.
+//!
+//! Two sources: the `veneer.io/preference.N` annotations of NodePools ([`preferences`]), and what is left of
+//! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
+//! [`overlays`] compares with those that exist.
+//!
+//! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
+//! the same input gives the same output to the byte. Missing or doubtful data never removes an overlay.
+
+pub mod commitments;
+pub mod decisions;
+pub mod overlays;
+pub mod preferences;

@@ -1,0 +1,138 @@
+//! `veneer snapshot`: a live cluster as one file that every offline command reads.
+//!
+//! Objects are written page by page, so a large cluster is never in memory as a whole. Only listed fields are written:
+//! a field that nobody thought of is left out, not let through.
+
+mod anonymise;
+mod fields;
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use kube::api::DynamicObject;
+use serde_json::{Value, json};
+
+use crate::input::live::{self, Page};
+use crate::output;
+use anonymise::Anonymiser;
+
+/// Writes what the other commands need of a live cluster to one file
+///
+/// The file has the NodePools, NodeOverlays, Overprovisioners, node classes, NodeClaims, nodes, pods, DaemonSets, volumes
+/// and namespaces, and of each only the fields that scheduling looks at. No environment variable, command, image,
+/// annotation, user data, ConfigMap or Secret is written. Every command reads it with -f.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  veneer snapshot -o cluster.yaml
+  veneer snapshot --anonymise -o cluster.yaml
+  veneer simulate -f cluster.yaml --repack
+
+Exit codes: 0 fine, 2 bad usage or input.")]
+pub(crate) struct SnapshotArgs {
+    /// Where to write; standard output if not given
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+
+    /// Replaces names, and the values of labels that are not well known, by hashes: the same name by the same hash
+    #[arg(long)]
+    anonymise: bool,
+
+    /// Makes hashes that only someone who knows TEXT can repeat
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true,
+        requires = "anonymise"
+    )]
+    salt: String,
+
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Kubeconfig of the cluster
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &SnapshotArgs) -> Result<ExitCode> {
+    let mut written = 0;
+    match &args.output {
+        Some(path) => {
+            let shown = path.display();
+            let file = File::create(path).with_context(|| format!("cannot write {shown}"))?;
+            let mut out = BufWriter::new(file);
+            write(args, &mut out, &mut written)?;
+            out.flush().with_context(|| format!("cannot write {shown}"))?;
+            writeln!(io::stderr().lock(), "note: wrote {written} objects to {shown}")?;
+        }
+        None => {
+            let mut out = output::stdout();
+            write(args, &mut out, &mut written)?;
+            out.flush()?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes one list per kind, an object a line.
+fn write(args: &SnapshotArgs, out: &mut impl Write, written: &mut usize) -> Result<()> {
+    let anonymiser = args.anonymise.then(|| Anonymiser::new(&args.salt));
+    writeln!(
+        out,
+        "# A cluster as veneer sees it; read it with veneer simulate -f FILE."
+    )?;
+    let (mut seen, mut is_first) = (BTreeSet::new(), true);
+    live::stream(args.context.as_deref(), args.kubeconfig.as_deref(), &mut |page| {
+        match page {
+            Page::Begin(resource) => {
+                is_first = true;
+                seen.clear();
+                // A document of its own for each kind: long lists of one kind are read fast.
+                writeln!(out, "# {}\n---", resource.plural)?;
+                write!(out, r#"{{"apiVersion":"v1","kind":"List","items":["#)?;
+            }
+            Page::Items(resource, items) => {
+                for object in items {
+                    // After the server has forgotten a page, the list comes from the beginning again.
+                    let uid = object.metadata.uid.clone().unwrap_or_default();
+                    if !uid.is_empty() && !seen.insert(uid) {
+                        continue;
+                    }
+                    let value = stripped(object, &resource.kind, &resource.api_version, anonymiser.as_ref())?;
+                    let comma = if is_first { "" } else { "," };
+                    write!(out, "{comma}\n{value}")?;
+                    is_first = false;
+                    *written += 1;
+                }
+            }
+            Page::End => writeln!(out, "\n]}}")?,
+        }
+        Ok(())
+    })
+}
+
+/// An object with the fields that are needed.
+fn stripped(
+    object: DynamicObject,
+    kind: &str,
+    api_version: &str,
+    anonymiser: Option<&Anonymiser>,
+) -> Result<Value> {
+    let value = serde_json::to_value(&object).with_context(|| format!("cannot read a {kind}"))?;
+    let mut kept = fields::keep(kind, value);
+    if let Some(anonymiser) = anonymiser {
+        anonymiser.hide(&mut kept);
+    }
+    if let Value::Object(fields) = &mut kept {
+        fields.insert("kind".to_owned(), json!(kind));
+        fields.insert("apiVersion".to_owned(), json!(api_version));
+    }
+    Ok(kept)
+}

@@ -1,0 +1,50 @@
+//! What must fit together although each value by itself is right.
+
+use super::{Config, Fault};
+
+pub(super) fn check(config: &Config, faults: &mut Vec<Fault>) {
+    let mut fault = |text: String| faults.push(Fault(text));
+    if config.prometheus_url.is_some() {
+        if config.aws_account_id.is_empty() {
+            fault("aws.accountId is \"\"; expected 12 digits, since prometheusUrl is set and only this account's commitments count".to_owned());
+        }
+        if config.aws_region.is_empty() {
+            fault("aws.region is \"\"; expected a region such as us-west-2, since prometheusUrl is set and only this region's commitments count".to_owned());
+        }
+    }
+    let prometheus = &config.prometheus;
+    match (&prometheus.username, &prometheus.password_file) {
+        (Some(user), None) => fault(format!(
+            "prometheus.passwordFile is \"\"; expected the path of a file, since prometheus.username is {user:?}"
+        )),
+        (None, Some(file)) => fault(format!(
+            "prometheus.username is \"\"; expected a user name, since prometheus.passwordFile is {file:?}"
+        )),
+        _ => {}
+    }
+    if let (Some(user), Some(file)) = (&prometheus.username, &prometheus.bearer_token_file) {
+        fault(format!(
+            "prometheus.bearerTokenFile is {file:?} and prometheus.username is {user:?}; expected one of them"
+        ));
+    }
+    let overlays = &config.overlays;
+    if overlays.hysteresis >= overlays.utilization_threshold {
+        fault(format!(
+            "overlays.hysteresis is \"{}\"; expected less than overlays.utilizationThreshold, which is {}",
+            overlays.hysteresis, overlays.utilization_threshold
+        ));
+    }
+    let weights = overlays.weights;
+    let all = [
+        ("reservedInstance", weights.reserved_instance),
+        ("ec2InstanceSavingsPlan", weights.ec2_instance_savings_plan),
+        ("computeSavingsPlan", weights.compute_savings_plan),
+    ];
+    for (at, (name, weight)) in all.iter().enumerate() {
+        if let Some((other, _)) = all.iter().take(at).find(|(_, other)| other == weight) {
+            fault(format!(
+                "overlays.weights.{name} is \"{weight}\"; expected another number than overlays.weights.{other}, since overlays of one weight conflict"
+            ));
+        }
+    }
+}
