@@ -98,7 +98,7 @@ fn is_protected(pod: &Pod, now: Timestamp) -> bool {
         None => false,
         Some("true") => true,
         Some(text) => parse_duration(text)
-            .filter(|age| age.is_positive())
+            .filter(SignedDuration::is_positive)
             .is_some_and(|age| {
                 let started = pod.status.as_ref().and_then(|status| status.start_time.as_ref());
                 started.is_none_or(|started| now.duration_since(started.0) < age)

@@ -255,7 +255,7 @@ fn the_termination_grace_period_beats_budgets_and_protection() {
     let mut world = ready();
     let target = Target::from(&claim(&world).metadata);
     world.edit_claim(&target, |claim| {
-        claim.spec.termination_grace_period = Some("60s".to_owned())
+        claim.spec.termination_grace_period = Some("60s".to_owned());
     });
     world.edit_pod("a", |pod| {
         let key = "karpenter.sh/do-not-disrupt".to_owned();

@@ -209,10 +209,8 @@ impl fmt::Display for Action {
             Self::PatchClaim { target, .. } => write!(f, "NodeClaim {}: set metadata", target.name),
             Self::ClaimStatus { target, status } => {
                 write!(f, "NodeClaim {}: set", target.name)?;
-                let conditions = status.conditions.iter();
-                conditions
-                    .map(|one| write!(f, " {}={}", one.type_, one.status))
-                    .collect()
+                let mut conditions = status.conditions.iter();
+                conditions.try_for_each(|one| write!(f, " {}={}", one.type_, one.status))
             }
             Self::DeleteClaim { target, reason } => write!(f, "NodeClaim {}: delete ({reason})", target.name),
             Self::PatchNode { target, .. } => write!(f, "Node {}: set metadata and taints", target.name),
