@@ -120,7 +120,7 @@ impl<P: Provider> Executor<P> {
                         self.beside(
                             key,
                             move |this| async move { this.launch(&claim, &options).await },
-                        )
+                        );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
                         let ended = this.provider.terminate(&provider_id).await;
