@@ -13,7 +13,6 @@ use veneer_engine::explain::{self, Placement, PodExplanation, Seen, Stage};
 use veneer_engine::packing::{Objects, Options, Problem, solve};
 
 #[path = "support/scenarios.rs"]
-#[allow(dead_code, reason = "shared with other tests")]
 mod scenarios;
 use scenarios::*;
 
