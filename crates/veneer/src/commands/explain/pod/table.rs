@@ -43,7 +43,7 @@ pub(super) fn write(out: &mut impl Write, report: &Report, wide: bool) -> io::Re
         let text = format!("Smallest change that schedules it: {}.", change.description);
         paragraph(out, &text)?;
     } else if report.placement.is_none() {
-        paragraph(out, "No change of one or two fields that schedules it was found.")?;
+        paragraph(out, "No small change that schedules it was found.")?;
     }
     let refused: usize = report.existing_nodes.refused.values().sum();
     if refused > 0 {
