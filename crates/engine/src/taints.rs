@@ -1,6 +1,19 @@
 //! Taints and tolerations.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
+use veneer_api::labels::karpenter;
+
+/// Whether it is one of the taints that every node has while it starts.
+#[must_use]
+pub fn is_of_start(taint: &Taint) -> bool {
+    matches!(
+        (taint.key.as_str(), taint.effect.as_str()),
+        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute")
+            | ("node.kubernetes.io/unreachable", "NoSchedule")
+            | ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
+            | (karpenter::UNREGISTERED_TAINT, "NoExecute")
+    )
+}
 
 /// Whether `toleration` lets a pod onto a node with `taint`.
 #[must_use]

@@ -8,7 +8,7 @@ use veneer_api::labels::karpenter;
 use super::is_ready;
 use crate::plan::{NodeChange, label, name, same_taint};
 use crate::quantity::Quantity;
-use crate::taints::describe;
+use crate::taints::{describe, is_of_start};
 
 /// How far a registered node is.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,7 +103,7 @@ pub(super) fn initialisation(claim: &NodeClaim, node: &Node) -> Initialisation {
         );
         return waits("StartupTaintsExist", message);
     }
-    if let Some(taint) = taints(node).iter().find(|taint| is_ephemeral(taint)) {
+    if let Some(taint) = taints(node).iter().find(|taint| is_of_start(taint)) {
         let message = format!("KnownEphemeralTaint {:?} still exists", describe(taint));
         return waits("KnownEphemeralTaintsExist", message);
     }
@@ -133,15 +133,4 @@ pub(super) fn initialisation(claim: &NodeClaim, node: &Node) -> Initialisation {
         .labels
         .insert(karpenter::INITIALIZED.to_owned(), "true".to_owned());
     Initialisation::Label(change)
-}
-
-/// Taints that every node has while it starts.
-fn is_ephemeral(taint: &Taint) -> bool {
-    matches!(
-        (taint.key.as_str(), taint.effect.as_str()),
-        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute")
-            | ("node.kubernetes.io/unreachable", "NoSchedule")
-            | ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
-            | (karpenter::UNREGISTERED_TAINT, "NoExecute")
-    )
 }

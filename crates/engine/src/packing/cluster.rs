@@ -16,6 +16,7 @@ use super::PodRecord;
 use super::pod_requests::resource_list;
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
+use crate::taints::is_of_start;
 
 pub(super) type Labels = BTreeMap<String, String>;
 
@@ -260,13 +261,7 @@ impl<'a> ClusterNode<'a> {
     }
 }
 
-/// Taints that every node has while it starts.
+/// Taints that a node may lose by itself: those of its start, and those of readiness gates.
 fn is_ephemeral(taint: &Taint) -> bool {
-    matches!(
-        (taint.key.as_str(), taint.effect.as_str()),
-        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute")
-            | ("node.kubernetes.io/unreachable", "NoSchedule")
-            | ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
-            | (karpenter::UNREGISTERED_TAINT, "NoExecute")
-    ) || taint.key.starts_with("readiness.k8s.io/")
+    is_of_start(taint) || taint.key.starts_with("readiness.k8s.io/")
 }

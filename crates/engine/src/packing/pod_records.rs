@@ -154,8 +154,7 @@ impl Pods {
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {
-        self.texts
-            .find(hash(|hasher| hasher.text(text)), text, || Arc::from(text))
+        self.texts.share_text(hash(|hasher| hasher.text(text)), text)
     }
 }
 
@@ -210,35 +209,25 @@ impl<T: ?Sized> Default for Shared<T> {
 impl<T: PartialEq> Shared<T> {
     fn share(&mut self, hash: u64, value: T) -> Arc<T> {
         let known = self.0.entry(hash).or_default();
-        if let Some(found) = known
-            .iter()
-            .rev()
-            .take(CANDIDATES)
-            .find(|known| ***known == value)
-        {
-            return Arc::clone(found);
-        }
-        let made = Arc::new(value);
-        known.push(Arc::clone(&made));
-        made
+        find(known, &value).unwrap_or_else(|| keep(known, Arc::new(value)))
     }
 }
 
-impl<T: PartialEq + ?Sized> Shared<T> {
-    fn find(&mut self, hash: u64, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+impl Shared<str> {
+    fn share_text(&mut self, hash: u64, text: &str) -> Arc<str> {
         let known = self.0.entry(hash).or_default();
-        if let Some(found) = known
-            .iter()
-            .rev()
-            .take(CANDIDATES)
-            .find(|known| ***known == *value)
-        {
-            return Arc::clone(found);
-        }
-        let made = make();
-        known.push(Arc::clone(&made));
-        made
+        find(known, text).unwrap_or_else(|| keep(known, Arc::from(text)))
     }
+}
+
+fn find<T: PartialEq + ?Sized>(known: &[Arc<T>], value: &T) -> Option<Arc<T>> {
+    let mut recent = known.iter().rev().take(CANDIDATES);
+    recent.find(|known| ***known == *value).map(Arc::clone)
+}
+
+fn keep<T: ?Sized>(known: &mut Vec<Arc<T>>, made: Arc<T>) -> Arc<T> {
+    known.push(Arc::clone(&made));
+    made
 }
 
 fn hash(write: impl FnOnce(&mut FastHasher)) -> u64 {

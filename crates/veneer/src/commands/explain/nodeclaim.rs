@@ -7,17 +7,14 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use serde::Serialize;
 use veneer_api::NodePool;
 use veneer_engine::explain::nodeclaim::{self, Explanation};
 use veneer_engine::explain::{nodepool, recorded};
 use veneer_engine::labels;
 
 use super::Format;
-use super::scene::{Scene, hint};
-use crate::input::{CatalogueArgs, ManifestArgs};
-use crate::output::{self, Align, Columns, Timing, counted, paragraph};
-use crate::scheduling::PolicyArgs;
+use super::scene::{Report, Scene, SceneArgs, hint};
+use crate::output::{self, Align, Columns, counted, paragraph};
 
 /// Shows what EC2 could choose from for a node, and whether an overlay could have changed the outcome
 ///
@@ -39,48 +36,26 @@ pub(super) struct NodeclaimArgs {
     create_fleet: Option<PathBuf>,
 
     #[command(flatten)]
-    manifests: ManifestArgs,
-
-    #[command(flatten)]
-    catalogue: CatalogueArgs,
-
-    #[command(flatten)]
-    policies: PolicyArgs,
-
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
-
-    /// Adds how long it took and how much memory
-    #[arg(long)]
-    timing: bool,
-}
-
-#[derive(Serialize)]
-struct Report<'a> {
-    #[serde(flatten)]
-    explanation: &'a Explanation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timing: Option<Timing>,
+    scene: SceneArgs,
 }
 
 pub(super) fn run(args: &NodeclaimArgs) -> Result<ExitCode> {
-    let scene = Scene::load(&args.manifests, &args.catalogue, &args.policies)?;
+    let scene = Scene::load(&args.scene)?;
     let started = Instant::now();
     let explanation = explain(args, &scene)?;
     let report = Report {
         explanation: &explanation,
-        timing: args.timing.then(|| scene.timing(started)),
+        timing: args.scene.timing.then(|| scene.timing(started)),
     };
     let mut out = output::stdout();
-    match args.output {
+    match args.scene.output {
         Format::Table => write(&mut out, &explanation)?,
         Format::Json => output::json(&mut out, &report)?,
         Format::Yaml => output::yaml(&mut out, &report)?,
     }
     out.flush()?;
     let notes: Vec<String> = report.timing.iter().map(ToString::to_string).collect();
-    scene.finish(args.output == Format::Table, &notes)
+    scene.finish(args.scene.output == Format::Table, &notes)
 }
 
 fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
@@ -94,7 +69,7 @@ fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
             let found = found.find(|claim| claim.metadata.name.as_deref() == Some(name));
             if found.is_none() && args.create_fleet.is_none() {
                 let names = claims.iter().filter_map(|claim| claim.metadata.name.as_deref());
-                let source = args.manifests.described();
+                let source = args.scene.manifests.described();
                 bail!("there is no NodeClaim {name} in {source}{}", hint(name, names));
             }
             found
@@ -104,7 +79,11 @@ fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
     let Some(file) = &args.create_fleet else {
         let claim = claim.context("no NodeClaim is given")?;
         let pool = pool(of_claim.map(String::as_str));
-        return Ok(nodeclaim::claim(&scene.planner(&args.policies), claim, pool));
+        return Ok(nodeclaim::claim(
+            &scene.planner(&args.scene.policies),
+            claim,
+            pool,
+        ));
     };
     let shown = file.display();
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {shown}"))?;
@@ -115,7 +94,7 @@ fn explain(args: &NodeclaimArgs, scene: &Scene) -> Result<Explanation> {
         None if named.is_none() && pools.len() == 1 => pools.first(),
         found => found,
     };
-    let mut explanation = nodeclaim::recorded(&scene.planner(&args.policies), &request, pool);
+    let mut explanation = nodeclaim::recorded(&scene.planner(&args.scene.policies), &request, pool);
     explanation.node_claim.clone_from(&args.name);
     Ok(explanation)
 }

@@ -6,17 +6,14 @@ use std::time::Instant;
 
 use anyhow::{Result, bail};
 use clap::Args;
-use serde::Serialize;
 use veneer_engine::explain::gaps::Gap;
 use veneer_engine::explain::nodepool::{self, Explanation};
 use veneer_engine::explain::{FunnelStage, Outcome};
 use veneer_engine::labels;
 
 use super::Format;
-use super::scene::{Scene, hint};
-use crate::input::{CatalogueArgs, ManifestArgs};
-use crate::output::{self, Align, Columns, Timing, counted, paragraph};
-use crate::scheduling::PolicyArgs;
+use super::scene::{Report, Scene, SceneArgs, hint};
+use crate::output::{self, Align, Columns, counted, paragraph};
 
 /// Shows for which sizes of nodes an architecture, capacity type or family drops out of a NodePool
 ///
@@ -34,35 +31,13 @@ pub(super) struct NodepoolArgs {
     name: String,
 
     #[command(flatten)]
-    manifests: ManifestArgs,
-
-    #[command(flatten)]
-    catalogue: CatalogueArgs,
-
-    #[command(flatten)]
-    policies: PolicyArgs,
-
-    /// Output format
-    #[arg(short, long, value_enum, default_value = "table")]
-    output: Format,
-
-    /// Adds how long it took and how much memory
-    #[arg(long)]
-    timing: bool,
-}
-
-#[derive(Serialize)]
-struct Report<'a> {
-    #[serde(flatten)]
-    explanation: &'a Explanation,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    timing: Option<Timing>,
+    scene: SceneArgs,
 }
 
 pub(super) fn run(args: &NodepoolArgs) -> Result<ExitCode> {
-    let scene = Scene::load(&args.manifests, &args.catalogue, &args.policies)?;
+    let scene = Scene::load(&args.scene)?;
     let started = Instant::now();
-    let planner = scene.planner(&args.policies);
+    let planner = scene.planner(&args.scene.policies);
     let at = nodepool::position(&scene.objects.node_pools, &args.name);
     let Some((at, pool)) = at.and_then(|at| Some((at, scene.objects.node_pools.get(at)?))) else {
         let pools = scene.objects.node_pools.iter();
@@ -70,7 +45,7 @@ pub(super) fn run(args: &NodepoolArgs) -> Result<ExitCode> {
         bail!(
             "there is no NodePool {} in {}{}",
             args.name,
-            args.manifests.described(),
+            args.scene.manifests.described(),
             hint(&args.name, names)
         );
     };
@@ -79,10 +54,10 @@ pub(super) fn run(args: &NodepoolArgs) -> Result<ExitCode> {
     };
     let report = Report {
         explanation: &explanation,
-        timing: args.timing.then(|| scene.timing(started)),
+        timing: args.scene.timing.then(|| scene.timing(started)),
     };
     let mut out = output::stdout();
-    match args.output {
+    match args.scene.output {
         Format::Table => write(&mut out, &explanation)?,
         Format::Json => output::json(&mut out, &report)?,
         Format::Yaml => output::yaml(&mut out, &report)?,
@@ -97,7 +72,7 @@ pub(super) fn run(args: &NodepoolArgs) -> Result<ExitCode> {
         );
     }
     notes.extend(report.timing.map(|timing| timing.to_string()));
-    scene.finish(args.output == Format::Table, &notes)
+    scene.finish(args.scene.output == Format::Table, &notes)
 }
 
 fn write(out: &mut impl Write, explanation: &Explanation) -> io::Result<()> {

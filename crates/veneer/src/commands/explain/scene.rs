@@ -6,17 +6,50 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
 use veneer_api::EC2NodeClass;
 use veneer_engine::explain::Planner;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::{Evaluation, nearest};
 use veneer_engine::packing;
 
+use super::Format;
 use crate::commands::diagnose::{is_bad_input, tell};
 use crate::finding::Finding;
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
 use crate::scheduling::PolicyArgs;
+
+/// What every such explanation starts from, and how it is shown.
+#[derive(Debug, Args)]
+pub(super) struct SceneArgs {
+    #[command(flatten)]
+    pub(super) manifests: ManifestArgs,
+
+    #[command(flatten)]
+    catalogue: CatalogueArgs,
+
+    #[command(flatten)]
+    pub(super) policies: PolicyArgs,
+
+    /// Output format
+    #[arg(short, long, value_enum, default_value = "table")]
+    pub(super) output: Format,
+
+    /// Adds how long it took and how much memory
+    #[arg(long)]
+    pub(super) timing: bool,
+}
+
+/// An explanation as JSON and YAML have it.
+#[derive(Serialize)]
+pub(super) struct Report<'a, E> {
+    #[serde(flatten)]
+    pub(super) explanation: &'a E,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) timing: Option<Timing>,
+}
 
 pub(super) struct Scene {
     pub(super) catalogue: Arc<Catalogue>,
@@ -30,19 +63,15 @@ pub(super) struct Scene {
 }
 
 impl Scene {
-    pub(super) fn load(
-        manifests: &ManifestArgs,
-        catalogue: &CatalogueArgs,
-        policies: &PolicyArgs,
-    ) -> Result<Self> {
+    pub(super) fn load(args: &SceneArgs) -> Result<Self> {
         let started = Instant::now();
-        let (_, objects) = manifests.load_cluster()?;
-        let loaded = catalogue.load(&objects)?;
+        let (_, objects) = args.manifests.load_cluster()?;
+        let loaded = args.catalogue.load(&objects)?;
         let catalogue = Arc::new(loaded.catalogue);
         let load_ms = output::milliseconds(started);
         let classes = objects.ec2_node_classes.iter();
         let node_classes = classes.map(|class| class.object.clone()).collect();
-        let prepared = policies.prepare(&catalogue, objects);
+        let prepared = args.policies.prepare(&catalogue, objects);
         let mut notes = prepared.notes;
         notes.extend(loaded.notes);
         Ok(Self {
