@@ -27,7 +27,7 @@ use tracing::{info, warn};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing;
-use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
+use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_engine::provision::{self, Batch, Market, Window};
 
 use crate::provider::Provider;
@@ -105,6 +105,7 @@ pub async fn run(client: Client, settings: Settings) {
         &client,
         Arc::clone(&stores.nodes),
         Arc::clone(&stores.node_classes),
+        Arc::clone(&settings.catalogue),
         settings.kwok.clone(),
     );
     provider.resume(&without_nodes(&stores.snapshot()));
@@ -145,7 +146,7 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
         .filter(|claim| {
             let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
             !is_deleting(&claim.metadata)
-                && !is_registered
+                && (!is_registered || is_to_be_stopped(claim))
                 && provider_id(claim).is_some_and(|id| !has_node(id))
         })
         .cloned()
