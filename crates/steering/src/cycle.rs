@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
@@ -24,6 +25,8 @@ pub struct Rules {
     pub window: Window,
     /// How long things may take.
     pub policy: Policy,
+    /// When nodes go.
+    pub disruption: disruption::Policy,
 }
 
 /// What one pass came to.
@@ -35,6 +38,8 @@ pub struct Pass {
     pub waiting: usize,
     /// What was decided about them, if their batch was complete.
     pub decided: Option<Decided>,
+    /// Nodes that were chosen to go.
+    pub disrupted: Vec<Command>,
 }
 
 /// What was decided about a batch of pending pods.
@@ -53,6 +58,8 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     nominations: BTreeMap<String, Timestamp>,
+    disruption: Memory,
+    fates: Vec<Fate>,
 }
 
 impl Cycle {
@@ -64,7 +71,15 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             nominations: BTreeMap::new(),
+            disruption: Memory::default(),
+            fates: Vec::new(),
         }
+    }
+
+    /// What becomes of every node, by name, as of the last pass.
+    #[must_use]
+    pub fn fates(&self) -> &[Fate] {
+        &self.fates
     }
 
     /// Prices and capacity after overlays, as of the last pass.
@@ -88,6 +103,17 @@ impl Cycle {
         pass.plan
             .extend(provision::decide_replicas(snapshot, &self.market, now));
         self.provision(snapshot, world, &mut pass, now);
+        snapshot.nominations.clone_from(&self.nominations);
+        let decision = disruption::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.disruption,
+            &mut self.disruption,
+            now,
+        );
+        pass.plan.extend(decision.plan);
+        pass.disrupted = decision.started;
+        self.fates = decision.fates;
         pass
     }
 

@@ -167,6 +167,19 @@ impl<P: Provider> Controller<P> {
 
     fn report(&self, pass: &Pass, took: Duration) {
         self.meters.waiting(pass.waiting);
+        for command in &pass.disrupted {
+            info!(
+                reason = command.reason,
+                nodes = command.nodes.join(","),
+                replacements = command.replacements,
+                replacement = command
+                    .replacement
+                    .as_ref()
+                    .map(|(it, price)| format!("{it} ${price:.4}/h")),
+                saves = format!("${:.4}/h", command.saving),
+                "disrupting"
+            );
+        }
         let Some(decided) = &pass.decided else { return };
         self.meters.decided(took, decided.pending.len());
         info!(

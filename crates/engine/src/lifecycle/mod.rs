@@ -15,10 +15,12 @@
 
 mod claim;
 mod collect;
-mod drain;
-mod emptiness;
+pub(crate) mod drain;
 mod node;
+mod quiet;
 mod termination;
+
+pub(crate) use quiet::quiet_at;
 
 pub use claim::{Launched, after_launch, launch_failed};
 
@@ -121,7 +123,7 @@ fn node_provider_id(node: &Node) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()
@@ -146,7 +148,6 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Ti
         termination::node(node, &view, policy, &mut plan);
     }
     collect::decide(&view, policy, &mut plan);
-    emptiness::decide(&view, &mut plan);
     plan
 }
 

@@ -20,4 +20,4 @@ pub use objects::{
     api_list, condition_true, is_daemon_pod, is_deleting, is_terminal, label, name, node_pool_of,
     provider_id, same_taint,
 };
-pub use snapshot::{Instance, NodeClass, Shortage, Snapshot};
+pub use snapshot::{Instance, NodeClass, NodeClassHash, Shortage, Snapshot};
