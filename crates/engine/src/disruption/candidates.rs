@@ -193,7 +193,11 @@ fn candidate<'a>(
     let moving = pods.iter().filter(|pod| is_reschedulable(pod));
     let disturbance = moving.clone().map(|pod| eviction_cost(pod).max(0.0)).sum::<f64>() + 1.0;
     let text = |key| label(&node.metadata, key).unwrap_or_default();
-    let (instance_type, capacity_type) = (text(kubernetes::INSTANCE_TYPE), text(karpenter::CAPACITY_TYPE));
+    let instance_type = text(kubernetes::INSTANCE_TYPE);
+    let capacity_type = match text(karpenter::CAPACITY_TYPE) {
+        karpenter::CAPACITY_TYPE_OVERPROVISIONED => text(veneer::PURCHASE_OPTION),
+        other => other,
+    };
     let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let drifted = find_condition(conditions, CONDITION_DRIFTED)
         .filter(|_| condition_true(claim, CONDITION_DRIFTED))

@@ -72,6 +72,8 @@ pub struct Command {
     pub replacement: Option<(String, f64)>,
     /// In dollars per hour.
     pub saving: f64,
+    /// Where each pod would go, as `namespace/name` and the name of a node; none for a new one.
+    pub moves: Vec<(String, Option<String>)>,
 }
 
 /// What becomes of a node.
@@ -238,6 +240,7 @@ fn named(proposal: &Proposal, candidates: &Candidates<'_>) -> Vec<Found> {
                 claims: Vec::new(),
                 replacement: None,
                 saving: 0.0,
+                moves: Vec::new(),
             })
         })
         .collect()
@@ -271,6 +274,7 @@ fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &
                 claims,
                 replacement,
                 saving,
+                moves,
             } => {
                 search.relocation.keep();
                 *budgets = left;
@@ -280,6 +284,7 @@ fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &
                     claims,
                     replacement,
                     saving,
+                    moves,
                 });
             }
             Verdict::Stays(_) => search.relocation.undo(),
@@ -304,7 +309,7 @@ fn start(
             .iter()
             .filter_map(|at| search.candidates.list.get(*at))
             .collect();
-        let command = summary(found, &nodes);
+        let command = summary(found, &nodes, search);
         for one in &nodes {
             decision.plan.push(announce(one, &command));
             if found.claims.is_empty() {
@@ -364,8 +369,13 @@ fn announce(one: &Candidate<'_>, command: &Command) -> Action {
     })
 }
 
-fn summary(found: &Found, nodes: &[&Candidate<'_>]) -> Command {
+fn summary(found: &Found, nodes: &[&Candidate<'_>], search: &Search<'_, '_, '_, '_>) -> Command {
+    let moves = found.moves.iter().map(|(pod, node)| {
+        let place = node.map(|node| search.relocation.name(node).to_owned());
+        (search.pod_name(*pod), place)
+    });
     Command {
+        moves: moves.collect(),
         reason: found.reason.word(),
         nodes: nodes.iter().map(|one| one.node_name().to_owned()).collect(),
         replacements: found.claims.len(),
@@ -387,7 +397,7 @@ fn fates(
     for found in chosen {
         let nodes: Vec<&Candidate<'_>> = found.nodes.iter().filter_map(|at| list.get(*at)).collect();
         going.extend(nodes.iter().map(|one| one.claim_name().to_owned()));
-        let command = summary(found, &nodes);
+        let command = summary(found, &nodes, search);
         command_of.extend(found.nodes.iter().map(|at| (*at, command.clone())));
     }
     let mut fates: BTreeMap<String, Fate> = BTreeMap::new();

@@ -28,6 +28,8 @@ pub(super) enum Verdict {
         /// The type and price of the one replacement that was chosen for its price.
         replacement: Option<(String, f64)>,
         saving: f64,
+        /// Where the pods go: the number of a node, or none for a new one.
+        moves: Vec<(usize, Option<usize>)>,
     },
     /// They stay.
     Stays(Blocker),
@@ -42,6 +44,7 @@ pub(super) struct Found {
     pub(super) claims: Vec<NewNodeClaim>,
     pub(super) replacement: Option<(String, f64)>,
     pub(super) saving: f64,
+    pub(super) moves: Vec<(usize, Option<usize>)>,
 }
 
 /// A cluster that is being searched.
@@ -87,16 +90,8 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         self.alone = Vec::with_capacity(self.candidates.list.len());
         for at in 0..self.candidates.list.len() {
             let worth_it = self.candidate(at).is_some_and(|one| {
-                let hopeless = |blocker: &Blocker| {
-                    matches!(
-                        blocker,
-                        Blocker::NotInitialised
-                            | Blocker::Spare
-                            | Blocker::NoPool { .. }
-                            | Blocker::StaticPool { .. }
-                            | Blocker::NoPrice { .. }
-                    )
-                };
+                let hopeless =
+                    |blocker: &Blocker| matches!(blocker, Blocker::NotInitialised | Blocker::NoPool { .. });
                 !one.held.iter().chain(&one.unconsolidated).any(hopeless)
             });
             let verdict = worth_it.then(|| {
@@ -128,13 +123,17 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         }
     }
 
+    /// A pod as people call it.
+    pub(super) fn pod_name(&self, at: usize) -> String {
+        let Some(pod) = self.objects.pods.get(at) else {
+            return String::new();
+        };
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        format!("{namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default())
+    }
+
     fn names(&self, pods: impl Iterator<Item = usize>) -> Vec<String> {
-        let pods = pods.filter_map(|at| self.objects.pods.get(at));
-        pods.map(|pod| {
-            let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-            format!("{namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default())
-        })
-        .collect()
+        pods.map(|at| self.pod_name(at)).collect()
     }
 
     fn weigh(
@@ -153,6 +152,9 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 node: self.relocation.name(node).to_owned(),
             });
         }
+        let on_nodes = moved.on_nodes.iter().map(|(pod, node)| (*pod, Some(*node)));
+        let on_claims = moved.on_claims.iter().flatten().map(|pod| (*pod, None));
+        let moves: Vec<(usize, Option<usize>)> = on_nodes.chain(on_claims).collect();
         let price: f64 = chosen.iter().filter_map(|one| one.price).sum();
         let stuck = || self.names(moved.on_claims.iter().flatten().copied());
         if moved.on_claims.is_empty() {
@@ -160,6 +162,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 claims: Vec::new(),
                 replacement: None,
                 saving: price,
+                moves,
             });
         }
         if moved.on_claims.len() > 1 && reason != Reason::Drifted {
@@ -178,6 +181,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 claims,
                 replacement: None,
                 saving: 0.0,
+                moves,
             });
         }
         let Some(claim) = claims.into_iter().next() else {
@@ -199,6 +203,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             claims: vec![claim],
             replacement: Some((instance_type, new_price)),
             saving: price - new_price,
+            moves,
         })
     }
 
@@ -208,6 +213,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             claims,
             replacement,
             saving,
+            moves,
         } = verdict
         else {
             self.relocation.undo();
@@ -220,6 +226,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             claims,
             replacement,
             saving,
+            moves,
         });
         true
     }

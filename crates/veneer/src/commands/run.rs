@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Features to turn on or off: NodeOverlay=true|false
+    /// Features to turn on or off: NodeOverlay=true|false, SpotToSpotConsolidation=true|false
     #[arg(
         long,
         value_name = "GATES",
@@ -103,24 +103,29 @@ enum ProviderArg {
 #[derive(Clone, Copy, Debug)]
 struct Gates {
     node_overlay: bool,
+    spot_to_spot: bool,
 }
 
 impl Gates {
     fn parse(text: &str) -> Result<Self, String> {
-        let mut gates = Self { node_overlay: true };
+        let mut gates = Self {
+            node_overlay: true,
+            spot_to_spot: false,
+        };
         for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
-            match gate.split_once('=') {
-                Some(("NodeOverlay", value)) => {
-                    gates.node_overlay = value
-                        .parse()
-                        .map_err(|_| format!("NodeOverlay is {value:?}; expected true or false"))?;
-                }
+            let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+            let slot = match name {
+                "NodeOverlay" => &mut gates.node_overlay,
+                "SpotToSpotConsolidation" => &mut gates.spot_to_spot,
                 _ => {
                     return Err(format!(
-                        "{gate:?} is no gate; expected NodeOverlay=true or NodeOverlay=false"
+                        "{gate:?} is no gate; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
                     ));
                 }
-            }
+            };
+            *slot = value
+                .parse()
+                .map_err(|_| format!("{name} is {value:?}; expected true or false"))?;
         }
         Ok(gates)
     }
