@@ -1,10 +1,10 @@
 //! One pass of standalone mode: everything that a cluster needs now, as one plan.
 //!
 //! A [`Cycle`] is what a driver calls with each snapshot: the one that watches an API server and the one that runs a
-//! world in memory. It keeps only what may be forgotten (open batches, nominations, the evaluated market), so that a
+//! world in memory. It keeps only what may be forgotten (open batches, where pods are expected, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -57,7 +57,7 @@ pub struct Cycle {
     rules: Rules,
     market: Market,
     batch: Batch,
-    nominations: BTreeMap<String, Timestamp>,
+    pending: BTreeMap<String, Vec<Reason>>,
     disruption: Memory,
     fates: Vec<Fate>,
 }
@@ -70,7 +70,7 @@ impl Cycle {
             rules,
             market: Market::new(catalogue),
             batch: Batch::default(),
-            nominations: BTreeMap::new(),
+            pending: BTreeMap::new(),
             disruption: Memory::default(),
             fates: Vec::new(),
         }
@@ -82,6 +82,12 @@ impl Cycle {
         &self.fates
     }
 
+    /// Why pods still wait that the last decision found nothing for, by `namespace/name`.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeMap<String, Vec<Reason>> {
+        &self.pending
+    }
+
     /// Prices and capacity after overlays, as of the last pass.
     #[must_use]
     pub const fn market(&self) -> &Market {
@@ -91,8 +97,8 @@ impl Cycle {
     /// Looks once. `world` is a number that changes when something does, beside the pods, that may let refused pods
     /// in. The snapshot's nominations are filled in.
     pub fn pass(&mut self, snapshot: &mut Snapshot, world: u64, now: Timestamp) -> Pass {
-        self.nominations.retain(|_, until| *until > now);
-        snapshot.nominations.clone_from(&self.nominations);
+        let demand = provision::demand(snapshot);
+        snapshot.nominations = self.batch.expected(&demand, now);
         self.market.update(snapshot);
         let mut pass = Pass {
             plan: lifecycle::decide(snapshot, &mut self.market, &self.rules.policy, now),
@@ -102,8 +108,8 @@ impl Cycle {
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan
             .extend(provision::decide_replicas(snapshot, &self.market, now));
-        self.provision(snapshot, world, &mut pass, now);
-        snapshot.nominations.clone_from(&self.nominations);
+        self.provision(snapshot, &demand, world, &mut pass, now);
+        snapshot.nominations = self.batch.expected(&demand, now);
         let decision = disruption::decide(
             snapshot,
             &mut self.market,
@@ -118,19 +124,29 @@ impl Cycle {
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.
-    fn provision(&mut self, snapshot: &Snapshot, world: u64, pass: &mut Pass, now: Timestamp) {
-        let demand = provision::demand(snapshot);
+    fn provision(
+        &mut self,
+        snapshot: &Snapshot,
+        demand: &BTreeSet<String>,
+        world: u64,
+        pass: &mut Pass,
+        now: Timestamp,
+    ) {
         pass.waiting = demand.len();
         let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
         let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
-        let places: std::collections::BTreeSet<&str> = claims
+        let places: BTreeSet<&str> = claims
             .chain(nodes)
             .filter(|metadata| !is_deleting(metadata))
             .map(name)
             .collect();
         let window = self.rules.window;
         let exists = |place: &str| places.contains(place);
-        if let Err(again) = self.batch.take(&demand, exists, world, window, now) {
+        if !self.pending.is_empty() {
+            let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
+            self.pending.retain(|pod, _| waiting.contains(pod));
+        }
+        if let Err(again) = self.batch.take(demand, exists, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
@@ -138,12 +154,12 @@ impl Cycle {
         }
         let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
         self.batch
-            .decided(&demand, &decided.expected, BELIEVED, window, now);
+            .decided(demand, &decided.expected, BELIEVED, window, now);
         pass.plan.extend(decided.plan);
+        self.pending.clone_from(&decided.pending);
         pass.decided = Some(Decided {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
-        self.nominations.extend(decided.nominations);
     }
 }

@@ -126,6 +126,11 @@ impl<P: Provider> Executor<P> {
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
+                    // Nobody waits for what people are told.
+                    Action::Announce(announcement) => {
+                        let this = Arc::clone(self);
+                        tokio::spawn(async move { this.events.write(&announcement).await });
+                    }
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);

@@ -7,10 +7,12 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod pending;
 mod store;
 mod watch;
 
 pub use metrics::Meters;
+pub use pending::Pending;
 
 pub(crate) use store::{Shared as SharedStore, lock as locked};
 
@@ -25,6 +27,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::Health;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
 use execute::Executor;
@@ -85,12 +88,14 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Provisions with KWOK nodes. Never ends by itself.
-pub async fn run(client: Client, settings: Settings) {
+pub async fn run(client: Client, settings: Settings, health: &Health, pending: &Pending) {
+    health.set_provisioning_waits(true);
     let watches = Watches::start(&client, settings.node_overlay_gate);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
     }
+    health.set_provisioning_waits(false);
     let provider = Kwok::new(
         &client,
         Arc::clone(&stores.nodes),
@@ -108,6 +113,7 @@ pub async fn run(client: Client, settings: Settings) {
         executor: Arc::new(executor),
         stores,
         meters: settings.meters,
+        pending: pending.clone(),
     };
     loop {
         let look_again = controller.pass().await;
@@ -145,6 +151,7 @@ struct Controller<P> {
     executor: Arc<Executor<P>>,
     stores: Arc<Stores>,
     meters: Meters,
+    pending: Pending,
 }
 
 impl<P: Provider> Controller<P> {
@@ -160,6 +167,7 @@ impl<P: Provider> Controller<P> {
         let began = Instant::now();
         let pass = self.cycle.pass(&mut snapshot, world, now);
         self.report(&pass, began.elapsed());
+        self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
         self.executor.run(pass.plan.actions).await;
         look_again

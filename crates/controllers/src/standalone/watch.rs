@@ -325,7 +325,6 @@ where
 }
 
 fn slim(mut pod: Pod) -> Pod {
-    pod.metadata.managed_fields = None;
     if let Some(spec) = &mut pod.spec {
         for container in spec
             .containers

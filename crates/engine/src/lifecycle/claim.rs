@@ -13,11 +13,12 @@ use veneer_api::node_pool::CONDITION_NODE_REGISTRATION_HEALTHY;
 use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, NodePool, ResourceList};
 
 use super::node::{self, Initialisation};
+use super::room::Room;
 use super::{Policy, View, quiet};
 use crate::disruption::drift;
 use crate::plan::{
-    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, name, node_pool_of,
-    provider_id,
+    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_deleting, name,
+    node_pool_of, provider_id,
 };
 use crate::provision::Market;
 
@@ -109,6 +110,7 @@ pub(super) fn advance(
     view: &View<'_>,
     market: &mut Market,
     policy: &Policy,
+    room: &mut Room<'_>,
     plan: &mut Plan,
 ) {
     if let Some(reason) = overdue(claim, view, policy, plan) {
@@ -136,34 +138,58 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, market, plan);
+        launch(claim, view, market, room, plan);
         return;
     }
     status(claim, view, plan);
 }
 
-fn launch(claim: &Arc<NodeClaim>, market: &mut Market, plan: &mut Plan) {
-    let options = market.options(claim, OPTIONS);
+fn launch(
+    claim: &Arc<NodeClaim>,
+    view: &View<'_>,
+    market: &mut Market,
+    room: &mut Room<'_>,
+    plan: &mut Plan,
+) {
+    let pool = node_pool_of(&claim.metadata);
+    if !pool.is_empty() && pool_of(claim, view).is_none_or(|pool| is_deleting(&pool.metadata)) {
+        let why = format!("NodePool {pool} was deleted; the pods are scheduled again on another one");
+        give_up(claim, ("NodePoolDeleted", "nodepool_deleted"), &why, plan);
+        return;
+    }
+    let mut options = market.options(claim, OPTIONS);
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
-        plan.push(Action::Announce(Announcement {
-            subject: subject(claim),
-            is_warning: true,
-            reason: "InsufficientCapacityError",
-            message: format!(
-                "NodeClaim {} event: no instance type that the claim allows is available; the pods are scheduled again",
-                name(&claim.metadata)
-            ),
-        }));
-        plan.push(Action::DeleteClaim {
-            target: Target::from(&claim.metadata),
-            reason: "insufficient_capacity",
-        });
+        let why = "no instance type that the claim allows is available; the pods are scheduled again";
+        let reasons = ("InsufficientCapacityError", "insufficient_capacity");
+        give_up(claim, reasons, why, plan);
+        return;
+    }
+    room.take(pool, &mut options);
+    if options.is_empty() {
+        let why = format!(
+            "the limits of NodePool {pool} leave no room for any instance type that the claim allows; raise its spec.limits"
+        );
+        give_up(claim, ("LimitReached", "limit_reached"), &why, plan);
         return;
     }
     plan.push(Action::Launch {
         claim: Arc::clone(claim),
         options,
+    });
+}
+
+/// Deletes a claim that cannot be launched, and tells why.
+fn give_up(claim: &NodeClaim, (event, reason): (&'static str, &'static str), why: &str, plan: &mut Plan) {
+    plan.push(Action::Announce(Announcement {
+        subject: subject(claim),
+        is_warning: true,
+        reason: event,
+        message: format!("NodeClaim {} event: {why}", name(&claim.metadata)),
+    }));
+    plan.push(Action::DeleteClaim {
+        target: Target::from(&claim.metadata),
+        reason,
     });
 }
 

@@ -9,6 +9,7 @@
 //! - **Registration**: the node gets the claim's labels, annotations, taints, finalizer and owner, and loses the taint
 //!   `karpenter.sh/unregistered`; then the claim is `Registered`.
 //! - **Initialisation**: the node is ready, startup taints are gone, everything asked for is there.
+//! - **Limits**: a launch falls back to nothing larger than what the limits of its pool were found to allow.
 //! - **Liveness**: a claim that is not launched within five minutes, or not registered within fifteen, is deleted.
 //! - **End**: the node is tainted and drained, its volumes are detached, the instance ends, then the node's and the
 //!   claim's finalizers go.
@@ -18,6 +19,7 @@ mod collect;
 pub(crate) mod drain;
 mod node;
 mod quiet;
+mod room;
 mod termination;
 
 pub(crate) use quiet::quiet_at;
@@ -33,6 +35,7 @@ use veneer_api::NodeClaim;
 
 use crate::plan::{Plan, Snapshot, is_deleting, name, provider_id};
 use crate::provision::Market;
+use room::Room;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,11 +140,15 @@ pub(crate) fn is_ready(node: &Node) -> bool {
 pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Timestamp) -> Plan {
     let view = View::new(snapshot, now);
     let mut plan = Plan::default();
-    for claim in &snapshot.node_claims {
+    let mut room = Room::new(snapshot);
+    // The oldest first: what was promised to a claim is not taken away by one that came later.
+    let mut claims: Vec<&Arc<NodeClaim>> = snapshot.node_claims.iter().collect();
+    claims.sort_by_key(|claim| claim.metadata.creation_timestamp.as_ref());
+    for claim in claims {
         if is_deleting(&claim.metadata) {
             termination::claim(claim, &view, &mut plan);
         } else {
-            claim::advance(claim, &view, market, policy, &mut plan);
+            claim::advance(claim, &view, market, policy, &mut room, &mut plan);
         }
     }
     for node in snapshot.nodes.iter().filter(|node| is_deleting(&node.metadata)) {

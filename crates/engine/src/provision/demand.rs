@@ -41,6 +41,15 @@ pub(crate) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
     pods.filter(|pod| node_name(pod).is_some() || is_provisionable(pod))
 }
 
+/// The pods that the scheduler could not place, by `namespace/name`.
+pub fn waiting(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+    pods.map(|pod| {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        format!("{namespace}/{}", name(&pod.metadata))
+    })
+}
+
 /// The pods that need a place, by uid: those that the scheduler could not place, and those on nodes that go away.
 #[must_use]
 pub fn demand(snapshot: &Snapshot) -> BTreeSet<String> {

@@ -297,7 +297,7 @@ fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements 
 }
 
 /// Amounts as numbers; one that cannot be read demands nothing.
-fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
+pub(crate) fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
     list.iter()
         .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
         .collect()

@@ -19,8 +19,9 @@ pub(crate) use claims::dynamic;
 pub(crate) use demand::relevant;
 
 pub use batch::{Batch, Window};
-pub use demand::{demand, is_provisionable};
+pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
+pub(crate) use market::quantities;
 pub use market::{LaunchOption, Market};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;

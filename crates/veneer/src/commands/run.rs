@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
     settings: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum ModeArg {
     Companion,
     Standalone,
@@ -161,7 +161,8 @@ fn configuration(args: &RunArgs) -> Result<Config> {
 
 fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
     let Some(path) = &args.catalog else {
-        if args.provider == ProviderArg::Kwok {
+        // In standalone mode nobody else has instance types that ours would have to agree with.
+        if args.provider == ProviderArg::Kwok && args.mode == ModeArg::Companion {
             bail!(
                 "--provider kwok needs --catalog FILE: the instance types that the KWOK provider launches (its instance_types.json)"
             );
@@ -226,6 +227,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             &config.metrics_bind_address,
             &settings.metrics,
             &settings.decisions,
+            &settings.pending,
         )
         .await?;
         let probes = Server::probes(&config.health_probe_bind_address, &settings.health).await?;
