@@ -66,7 +66,11 @@ struct Found {
 }
 
 fn saving(found: Option<&Vec<Found>>) -> f64 {
-    found.into_iter().flatten().map(|one| one.before - one.after).sum()
+    found
+        .into_iter()
+        .flatten()
+        .map(|one| one.before - one.after)
+        .sum()
 }
 
 /// Three families with 2 to 32 processors, in two zones, on demand and spot.
@@ -186,7 +190,9 @@ fn ours(case: &Case) -> anyhow::Result<Vec<Command>> {
         let value = object.clone();
         match object["kind"].as_str().unwrap_or_default() {
             "NodePool" => snapshot.node_pools.push(Arc::new(serde_json::from_value(value)?)),
-            "NodeClaim" => snapshot.node_claims.push(Arc::new(serde_json::from_value(value)?)),
+            "NodeClaim" => snapshot
+                .node_claims
+                .push(Arc::new(serde_json::from_value(value)?)),
             "NodeOverlay" => snapshot.overlays.push(Arc::new(serde_json::from_value(value)?)),
             "Node" => snapshot.nodes.push(Arc::new(serde_json::from_value(value)?)),
             "Pod" => snapshot.pods.push(Arc::new(serde_json::from_value(value)?)),
@@ -248,10 +254,12 @@ impl Subject for Disruptions {
             let family = *rng.pick(&["c", "m", "r"]);
             let values: Vec<String> = [4, 8, 16].iter().map(|cpu| format!("{family}.{cpu}")).collect();
             let adjustment = *rng.pick(&["-40%", "+30%", "-5%"]);
-            objects.push(json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
+            objects.push(
+                json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
                 "metadata": {"name": "adjusted", "generation": 1},
                 "spec": {"priceAdjustment": adjustment, "requirements": [
-                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": values}]}}));
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": values}]}}),
+            );
         }
         Case {
             objects,
