@@ -38,6 +38,9 @@ use commands::Replaces;
 use memory::Proposal;
 use search::{Found, Search, Verdict, may_drift};
 
+/// How long until something that was ordered and cannot be seen is ordered again.
+const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
 /// How to disrupt.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Policy {
@@ -156,33 +159,28 @@ pub fn decide(
     let catalogue = std::sync::Arc::clone(market.catalogue());
     let mut search = Search::new(relocation, &candidates, &catalogue, &objects, policy);
     search.judge_alone();
-    let mut chosen = match memory.proposal.take() {
-        Some(proposal) if proposal.due > now => {
-            decision.plan.look_again(proposal.due);
-            let commands = named(&proposal, &candidates);
-            memory.proposal = Some(proposal);
-            commands
+    let waiting = memory.proposal.take_if(|proposal| proposal.due <= now);
+    let mut chosen = waiting.map_or_else(Vec::new, |due| validate(&due, &mut search, &mut budgets));
+    if let Some(proposal) = &memory.proposal {
+        decision.plan.look_again(proposal.due);
+        chosen = named(proposal, &candidates);
+    } else if !chosen.is_empty() {
+        start(&chosen, &search, snapshot, market, now, &mut decision);
+    } else {
+        chosen = search.find(&mut budgets, memory.turn);
+        if policy.validation <= SignedDuration::ZERO {
+            start(&chosen, &search, snapshot, market, now, &mut decision);
+        } else if !chosen.is_empty() {
+            let due = now.checked_add(policy.validation).unwrap_or(now);
+            memory.proposal = Some(propose(&chosen, &candidates, due));
+            decision.plan.look_again(due);
         }
-        Some(proposal) => {
-            let found = validate(&proposal, &mut search, &mut budgets);
-            start(&found, &search, snapshot, market, now, &mut decision);
-            memory.turn += found.len();
-            found
-        }
-        None => {
-            let found = search.find(&mut budgets, memory.turn);
-            if policy.validation <= SignedDuration::ZERO {
-                start(&found, &search, snapshot, market, now, &mut decision);
-                memory.turn += found.len();
-            } else if !found.is_empty() {
-                let due = now.checked_add(policy.validation).unwrap_or(now);
-                memory.proposal = Some(propose(&found, &candidates, due));
-                decision.plan.look_again(due);
-            }
-            found
-        }
-    };
-    chosen.retain(|found| !found.nodes.is_empty());
+    }
+    memory.turn += decision.started.len();
+    if !decision.plan.actions.is_empty() {
+        // What could not be carried out has to be decided again, even if nothing changes.
+        decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
+    }
     decision.fates = fates(&search, &chosen, &whole, snapshot);
     timers(&decision.fates, now, &mut decision.plan);
     memory.fates.clone_from(&decision.fates);
@@ -190,7 +188,7 @@ pub fn decide(
     decision
 }
 
-/// Carries commands under way on. Something that holds any node up holds up one whose replacement is ready, too.
+/// Carries commands under way on. A node that somebody protects in the meantime stays.
 fn carry_on(commands: &Commands<'_>, snapshot: &Snapshot, market: &Market, now: Timestamp, plan: &mut Plan) {
     if commands.list.is_empty() {
         commands::carry_on(commands, snapshot, |_| true, plan);
@@ -201,8 +199,11 @@ fn carry_on(commands: &Commands<'_>, snapshot: &Snapshot, market: &Market, now: 
         .list
         .iter()
         .map(|one| {
-            let waits = |blocker: &Blocker| matches!(blocker, Blocker::Nominated { .. });
-            let is_kept = !one.held.iter().all(waits) && !(one.drifted.is_some() && may_drift(one));
+            // Disruption budgets are respected while the node is drained.
+            let holds = |blocker: &Blocker| {
+                matches!(blocker, Blocker::NodeAnnotation | Blocker::PodAnnotation { .. })
+            };
+            let is_kept = one.held.iter().any(holds) && !(one.drifted.is_some() && may_drift(one));
             (one.claim_name(), is_kept)
         })
         .collect();

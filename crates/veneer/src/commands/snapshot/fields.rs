@@ -124,11 +124,7 @@ const NODE: Keep = Fields(&[
     ),
     (
         "status",
-        Fields(&[
-            ("capacity", All),
-            ("allocatable", All),
-            ("conditions", CONDITION),
-        ]),
+        Fields(&[("capacity", All), ("allocatable", All), ("conditions", CONDITION)]),
     ),
 ]);
 
