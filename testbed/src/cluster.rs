@@ -175,6 +175,14 @@ impl Cluster {
             .unwrap_or_default()
     }
 
+    /// The port on which Karpenter answers `/metrics`.
+    pub fn karpenter_metrics_port(&self) -> u16 {
+        let ports = self.ports.get(&Part::Karpenter);
+        ports
+            .map(|ports| launch::second_port(Part::Karpenter, ports))
+            .unwrap_or_default()
+    }
+
     /// The folder with the data, the certificates and one `<part>.log` per part.
     pub fn folder(&self) -> &Path {
         self.folder.path()

@@ -119,6 +119,9 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 format!("--authentication-kubeconfig={kubeconfig}"),
                 format!("--authorization-kubeconfig={kubeconfig}"),
                 "--leader-elect=false".to_owned(),
+                // The defaults (20 requests a second) would make thousands of Pods a matter of minutes.
+                "--kube-api-qps=1000".to_owned(),
+                "--kube-api-burst=2000".to_owned(),
             ]);
             if part == Part::ControllerManager {
                 args.extend([

@@ -1,4 +1,4 @@
-//! The two small HTTP servers: `/metrics` and `/debug/decisions`, and the probes `/healthz` and `/readyz`.
+//! The two small HTTP servers: `/metrics`, `/debug/decisions` and `/debug/pending`, and the probes `/healthz` and `/readyz`.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,6 +10,7 @@ use axum::http::{StatusCode, header};
 use axum::routing::get;
 use tokio::net::TcpListener;
 
+use crate::standalone::Pending;
 use crate::{Decisions, Metrics};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -46,12 +47,19 @@ pub struct Health(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     listed: AtomicBool,
+    /// Whether provisioning has begun and not seen everything yet.
+    provisioning_waits: AtomicBool,
     fault: Mutex<Option<String>>,
 }
 
 impl Health {
     pub(crate) fn set_ready(&self) {
         self.0.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether provisioning still waits for its first lists.
+    pub(crate) fn set_provisioning_waits(&self, waits: bool) {
+        self.0.provisioning_waits.store(waits, Ordering::Relaxed);
     }
 
     /// What keeps the process from doing all of its work, if anything.
@@ -63,6 +71,11 @@ impl Health {
     fn trouble(&self) -> Option<String> {
         if !self.0.listed.load(Ordering::Relaxed) {
             return Some("waiting for the first list of objects".to_owned());
+        }
+        if self.0.provisioning_waits.load(Ordering::Relaxed) {
+            return Some(
+                "waiting for the first list of pods, nodes and what else provisioning looks at".to_owned(),
+            );
         }
         self.0
             .fault
@@ -81,14 +94,17 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of `/metrics` and `/debug/decisions` on `address`, or none if that is `0`.
+    /// The server of `/metrics`, `/debug/decisions` and `/debug/pending` on `address`, or none if that is `0`.
     pub async fn metrics(
         address: &str,
         metrics: &Metrics,
         decisions: &Decisions,
+        pending: &Pending,
     ) -> Result<Option<Self>, ServeError> {
-        let (metrics, decisions) = (metrics.clone(), decisions.clone());
-        let show = async move || ([(header::CONTENT_TYPE, "application/json")], decisions.json());
+        const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+        let (metrics, decisions, pending) = (metrics.clone(), decisions.clone(), pending.clone());
+        let show = async move || (JSON, decisions.json());
+        let wait = async move || (JSON, pending.json());
         let answer = async move || match metrics.text() {
             Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
             Err(error) => (
@@ -102,7 +118,8 @@ impl Server {
             address,
             Router::new()
                 .route("/metrics", get(answer))
-                .route("/debug/decisions", get(show)),
+                .route("/debug/decisions", get(show))
+                .route("/debug/pending", get(wait)),
         )
         .await
     }

@@ -1,7 +1,7 @@
 //! One pass of standalone mode: everything that a cluster needs now, as one plan.
 //!
 //! A [`Cycle`] is what a driver calls with each snapshot: the one that watches an API server and the one that runs a
-//! world in memory. It keeps only what may be forgotten (open batches, nominations, the evaluated market), so that a
+//! world in memory. It keeps only what may be forgotten (open batches, where pods are expected, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
+use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
@@ -29,6 +30,8 @@ pub struct Rules {
     pub window: Window,
     /// How long things may take.
     pub policy: Policy,
+    /// When nodes go.
+    pub disruption: disruption::Policy,
 }
 
 /// What one pass came to.
@@ -40,6 +43,8 @@ pub struct Pass {
     pub waiting: usize,
     /// What was decided about them, if their batch was complete.
     pub decided: Option<Decided>,
+    /// Nodes that were chosen to go.
+    pub disrupted: Vec<Command>,
 }
 
 /// What was decided about a batch of pending pods.
@@ -57,9 +62,13 @@ pub struct Cycle {
     rules: Rules,
     market: Market,
     batch: Batch,
-    nominations: BTreeMap<String, Timestamp>,
+    pending: BTreeMap<String, Vec<Reason>>,
+    /// Spares that were given to pods, with the time until which they are expected to come.
+    given: BTreeMap<String, Timestamp>,
     /// The pods and spares that did not fit each other, and when that was found.
     tried: Option<(Tried, Timestamp)>,
+    disruption: Memory,
+    fates: Vec<Fate>,
 }
 
 /// What a search for spares started from: the pending pods by uid, and the spares with how far they are.
@@ -73,9 +82,24 @@ impl Cycle {
             rules,
             market: Market::new(catalogue),
             batch: Batch::default(),
-            nominations: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            given: BTreeMap::new(),
             tried: None,
+            disruption: Memory::default(),
+            fates: Vec::new(),
         }
+    }
+
+    /// What becomes of every node, by name, as of the last pass.
+    #[must_use]
+    pub fn fates(&self) -> &[Fate] {
+        &self.fates
+    }
+
+    /// Why pods still wait that the last decision found nothing for, by `namespace/name`.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeMap<String, Vec<Reason>> {
+        &self.pending
     }
 
     /// Prices and capacity after overlays, as of the last pass.
@@ -87,8 +111,9 @@ impl Cycle {
     /// Looks once. `world` is a number that changes when something does, beside the pods, that may let refused pods
     /// in. The snapshot's nominations are filled in.
     pub fn pass(&mut self, snapshot: &mut Snapshot, world: u64, now: Timestamp) -> Pass {
-        self.nominations.retain(|_, until| *until > now);
-        snapshot.nominations.clone_from(&self.nominations);
+        let demand = provision::demand(snapshot);
+        self.given.retain(|_, until| *until > now);
+        snapshot.nominations = self.nominations(&demand, now);
         self.market.update(snapshot);
         let mut pass = Pass::default();
         // First, since pods wait for it.
@@ -105,12 +130,30 @@ impl Cycle {
             .extend(provision::decide_replicas(snapshot, &self.market, now));
         if gives_spares {
             // The next snapshot has them as nodes in use, and only the pods that they do not take need new ones.
-            pass.waiting = provision::demand(snapshot).len();
+            pass.waiting = demand.len();
             pass.plan.look_again(now);
-        } else {
-            self.provision(snapshot, world, &mut pass, now);
+            return pass;
         }
+        self.provision(snapshot, &demand, world, &mut pass, now);
+        snapshot.nominations = self.nominations(&demand, now);
+        let decision = disruption::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.disruption,
+            &mut self.disruption,
+            now,
+        );
+        pass.plan.extend(decision.plan);
+        pass.disrupted = decision.started;
+        self.fates = decision.fates;
         pass
+    }
+
+    /// Nodes and claims that pods are expected on, with the time until which that counts.
+    fn nominations(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut nominations = self.given.clone();
+        nominations.extend(self.batch.expected(demand, now));
+        nominations
     }
 
     /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
@@ -140,8 +183,7 @@ impl Cycle {
         }
         let until = now.checked_add(BELIEVED).unwrap_or(now);
         let places = promotion.expected.values().chain(&promotion.claims);
-        self.nominations
-            .extend(places.map(|place| (place.clone(), until)));
+        self.given.extend(places.map(|place| (place.clone(), until)));
         let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
@@ -175,8 +217,14 @@ impl Cycle {
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.
-    fn provision(&mut self, snapshot: &Snapshot, world: u64, pass: &mut Pass, now: Timestamp) {
-        let demand = provision::demand(snapshot);
+    fn provision(
+        &mut self,
+        snapshot: &Snapshot,
+        demand: &BTreeSet<String>,
+        world: u64,
+        pass: &mut Pass,
+        now: Timestamp,
+    ) {
         pass.waiting = demand.len();
         let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
         let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
@@ -187,7 +235,11 @@ impl Cycle {
             .collect();
         let window = self.rules.window;
         let exists = |place: &str| places.contains(place);
-        if let Err(again) = self.batch.take(&demand, exists, world, window, now) {
+        if !self.pending.is_empty() {
+            let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
+            self.pending.retain(|pod, _| waiting.contains(pod));
+        }
+        if let Err(again) = self.batch.take(demand, exists, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
@@ -195,12 +247,12 @@ impl Cycle {
         }
         let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
         self.batch
-            .decided(&demand, &decided.expected, BELIEVED, window, now);
+            .decided(demand, &decided.expected, BELIEVED, window, now);
         pass.plan.extend(decided.plan);
+        self.pending.clone_from(&decided.pending);
         pass.decided = Some(Decided {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
-        self.nominations.extend(decided.nominations);
     }
 }

@@ -147,6 +147,11 @@ impl<P: Provider> Executor<P> {
                     } => self.beside(key, move |this| async move {
                         this.change_type(&provider_id, &instance_type).await
                     }),
+                    // Nobody waits for what people are told.
+                    Action::Announce(announcement) => {
+                        let this = Arc::clone(self);
+                        tokio::spawn(async move { this.events.write(&announcement).await });
+                    }
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);

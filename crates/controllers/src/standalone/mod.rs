@@ -8,11 +8,13 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod pending;
 mod store;
 mod watch;
 
 pub use clock::Clock;
 pub use metrics::Meters;
+pub use pending::Pending;
 
 pub(crate) use store::{Shared as SharedStore, lock as locked};
 
@@ -29,6 +31,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
@@ -93,7 +96,8 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Provisions with KWOK nodes. Never ends by itself.
-pub async fn run(client: Client, settings: Settings) {
+pub async fn run(client: Client, settings: Settings, health: &Health, pending: &Pending) {
+    health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
@@ -105,6 +109,7 @@ pub async fn run(client: Client, settings: Settings) {
     while !stores.synced() {
         stores.changed().await;
     }
+    health.set_provisioning_waits(false);
     let provider = Kwok::new(
         &client,
         Arc::clone(&stores.nodes),
@@ -124,6 +129,7 @@ pub async fn run(client: Client, settings: Settings) {
         stores,
         meters: settings.meters,
         clock: settings.clock,
+        pending: pending.clone(),
     };
     loop {
         let look_again = controller.pass().await;
@@ -178,6 +184,7 @@ struct Controller<P> {
     stores: Arc<Stores>,
     meters: Meters,
     clock: Clock,
+    pending: Pending,
 }
 
 impl<P: Provider> Controller<P> {
@@ -193,6 +200,7 @@ impl<P: Provider> Controller<P> {
         let began = Instant::now();
         let pass = self.cycle.pass(&mut snapshot, world, now);
         self.report(&pass, began.elapsed());
+        self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
         self.executor.run(pass.plan.actions).await;
         look_again
@@ -200,6 +208,19 @@ impl<P: Provider> Controller<P> {
 
     fn report(&self, pass: &Pass, took: Duration) {
         self.meters.waiting(pass.waiting);
+        for command in &pass.disrupted {
+            info!(
+                reason = command.reason,
+                nodes = command.nodes.join(","),
+                replacements = command.replacements,
+                replacement = command
+                    .replacement
+                    .as_ref()
+                    .map(|(it, price)| format!("{it} ${price:.4}/h")),
+                saves = format!("${:.4}/h", command.saving),
+                "disrupting"
+            );
+        }
         let Some(decided) = &pass.decided else { return };
         self.meters.decided(took, decided.pending.len());
         info!(

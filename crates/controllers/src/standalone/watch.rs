@@ -7,6 +7,7 @@ use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -43,6 +44,7 @@ pub(crate) struct Stores {
     csi_nodes: Shared<CSINode>,
     volume_attachments: Shared<VolumeAttachment>,
     namespaces: Shared<Namespace>,
+    pdbs: Shared<PodDisruptionBudget>,
     /// When a pod last came to or left a node.
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     changed: Notify,
@@ -72,7 +74,7 @@ impl Watches {
         typed! {
             nodes: Node, daemon_sets: DaemonSet, pvcs: PersistentVolumeClaim, pvs: PersistentVolume,
             storage_classes: StorageClass, csi_nodes: CSINode, volume_attachments: VolumeAttachment,
-            namespaces: Namespace,
+            namespaces: Namespace, pdbs: PodDisruptionBudget,
         }
         tasks.spawn(follow_pods(client, &stores));
         // Custom resources are read one by one: one that does not fit its type must not hide the others.
@@ -131,6 +133,7 @@ impl Stores {
             && lock(&self.csi_nodes).synced
             && lock(&self.volume_attachments).synced
             && lock(&self.namespaces).synced
+            && lock(&self.pdbs).synced
     }
 
     /// Changes when something does that may let pods in that were refused before.
@@ -176,6 +179,7 @@ impl Stores {
             csi_nodes: all(&self.csi_nodes),
             volume_attachments: all(&self.volume_attachments),
             namespaces: all(&self.namespaces),
+            pdbs: all(&self.pdbs),
             pod_events: self
                 .pod_events
                 .lock()
@@ -330,7 +334,6 @@ where
 }
 
 fn slim(mut pod: Pod) -> Pod {
-    pod.metadata.managed_fields = None;
     if let Some(spec) = &mut pod.spec {
         for container in spec
             .containers

@@ -119,6 +119,23 @@ impl Market {
         &self.evaluation
     }
 
+    /// What a node of a pool costs after overlays, in dollars per hour. What cannot be launched at the moment still
+    /// has its price.
+    #[must_use]
+    pub fn price(&self, pool: &str, instance_type: &str, capacity_type: &str, zone: &str) -> Option<f64> {
+        let own = &self.all.vocabulary;
+        let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
+        self.by_name.get(instance_type)?.iter().find_map(|entry| {
+            let offerings = &self.all.types.get(*entry)?.offerings;
+            let at = offerings.iter().position(|one| {
+                one.capacity_type(own) == Some(capacity_type) && one.zone(own) == Some(zone)
+            })?;
+            let begin = self.begins.get(*entry).copied().unwrap_or_default();
+            let adjusted = pool.and_then(|pool| self.evaluation.prices(pool).get(begin + at));
+            adjusted.copied().or(offerings.get(at).map(|one| one.price))
+        })
+    }
+
     /// Whether a pool's requirements leave any offering of the catalogue.
     pub(super) fn has_types(&mut self, pool: &NodePool) -> bool {
         let key = name(&pool.metadata);
@@ -280,7 +297,7 @@ fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements 
 }
 
 /// Amounts as numbers; one that cannot be read demands nothing.
-fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
+pub(crate) fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
     list.iter()
         .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
         .collect()

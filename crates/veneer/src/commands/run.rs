@@ -46,7 +46,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
@@ -65,7 +65,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Features to turn on or off: NodeOverlay=true|false
+    /// Features to turn on or off: NodeOverlay=true|false, SpotToSpotConsolidation=true|false
     #[arg(
         long,
         value_name = "GATES",
@@ -87,7 +87,7 @@ pub(crate) struct RunArgs {
     settings: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum ModeArg {
     Companion,
     Standalone,
@@ -103,24 +103,29 @@ enum ProviderArg {
 #[derive(Clone, Copy, Debug)]
 struct Gates {
     node_overlay: bool,
+    spot_to_spot: bool,
 }
 
 impl Gates {
     fn parse(text: &str) -> Result<Self, String> {
-        let mut gates = Self { node_overlay: true };
+        let mut gates = Self {
+            node_overlay: true,
+            spot_to_spot: false,
+        };
         for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
-            match gate.split_once('=') {
-                Some(("NodeOverlay", value)) => {
-                    gates.node_overlay = value
-                        .parse()
-                        .map_err(|_| format!("NodeOverlay is {value:?}; expected true or false"))?;
-                }
+            let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+            let slot = match name {
+                "NodeOverlay" => &mut gates.node_overlay,
+                "SpotToSpotConsolidation" => &mut gates.spot_to_spot,
                 _ => {
                     return Err(format!(
-                        "{gate:?} is no gate; expected NodeOverlay=true or NodeOverlay=false"
+                        "{gate:?} is no gate; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
                     ));
                 }
-            }
+            };
+            *slot = value
+                .parse()
+                .map_err(|_| format!("{name} is {value:?}; expected true or false"))?;
         }
         Ok(gates)
     }
@@ -156,7 +161,8 @@ fn configuration(args: &RunArgs) -> Result<Config> {
 
 fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
     let Some(path) = &args.catalog else {
-        if args.provider == ProviderArg::Kwok {
+        // In standalone mode nobody else has instance types that ours would have to agree with.
+        if args.provider == ProviderArg::Kwok && args.mode == ModeArg::Companion {
             bail!(
                 "--provider kwok needs --catalog FILE: the instance types that the KWOK provider launches (its instance_types.json)"
             );
@@ -221,6 +227,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             &config.metrics_bind_address,
             &settings.metrics,
             &settings.decisions,
+            &settings.pending,
         )
         .await?;
         let probes = Server::probes(&config.health_probe_bind_address, &settings.health).await?;
