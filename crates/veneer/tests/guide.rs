@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 10] = [
     "overlays",
     "diagnose",
     "lint",
@@ -22,6 +22,7 @@ const PAGES: [&str; 9] = [
     "explain-pod",
     "what-if",
     "explain-nodepool",
+    "overprovisioner",
 ];
 const FENCE: &str = "```";
 
