@@ -332,7 +332,7 @@ async fn observe(client: &Client, pod: String) -> Seen {
     loop {
         tokio::select! {
             event = pods.next() => {
-                let (Some(Ok(Event::Apply(pod) | Event::InitApply(pod)))) = event else { continue };
+                let Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) = event else { continue };
                 let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
                 if conditions.unwrap_or_default().iter().any(|one| one.reason.as_deref() == Some("Unschedulable")) {
                     seen.unschedulable.get_or_insert(Instant::now());
