@@ -13,7 +13,7 @@ use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
+use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
 use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
 
 use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
@@ -117,7 +117,7 @@ impl Cycle {
         self.market.update(snapshot);
         let mut pass = Pass::default();
         // First, since pods wait for it.
-        let gives_spares = self.warm(snapshot, &mut pass, now);
+        let (gives_spares, mut kept) = self.warm(snapshot, &mut pass, now);
         pass.plan.extend(lifecycle::decide(
             snapshot,
             &mut self.market,
@@ -132,9 +132,24 @@ impl Cycle {
             // The next snapshot has them as nodes in use, and only the pods that they do not take need new ones.
             pass.waiting = demand.len();
             pass.plan.look_again(now);
+            pass.plan.extend(kept);
             return pass;
         }
+        let before = pass.plan.actions.len();
         self.provision(snapshot, &demand, world, &mut pass, now);
+        let mut new = pass.plan.actions.iter().skip(before);
+        if new.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Both would count the same room below the limits of a pool; pods go before spares.
+            kept.actions.retain(|action| !is_launch(action));
+            kept.look_again(now);
+        }
+        pass.plan.extend(kept);
+        let mut actions = pass.plan.actions.iter();
+        if actions.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Which nodes can go is decided when the new ones are seen: both would count the same room.
+            pass.plan.look_again(now);
+            return pass;
+        }
         snapshot.nominations = self.nominations(&demand, now);
         let decision = disruption::decide(
             snapshot,
@@ -157,14 +172,14 @@ impl Cycle {
     }
 
     /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
-    /// any pods got some.
-    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> bool {
+    /// any pods got some, and what keeps the number.
+    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> (bool, Plan) {
         let any = snapshot
             .node_claims
             .iter()
             .any(|claim| is_spare(&claim.metadata) || is_used_spare(&claim.metadata));
         if !any && snapshot.overprovisioners.is_empty() {
-            return false;
+            return (false, Plan::default());
         }
         let mut spares = Spares::of(snapshot);
         let promotion = self.promotion(snapshot, &spares, now);
@@ -188,8 +203,7 @@ impl Cycle {
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
         let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
-        pass.plan.extend(kept);
-        !pods.is_empty()
+        (!pods.is_empty(), kept)
     }
 
     /// Looks for spares for pending pods, unless that was done before and nothing has changed since.
@@ -254,5 +268,14 @@ impl Cycle {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
+    }
+}
+
+/// Whether an action launches spares, or says so.
+fn is_launch(action: &Action) -> bool {
+    match action {
+        Action::CreateClaim(_) => true,
+        Action::Announce(one) => one.reason == "SpareLaunched",
+        _ => false,
     }
 }
