@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod beside;
 mod clock;
 mod events;
 mod execute;
@@ -12,6 +13,7 @@ mod pending;
 mod store;
 mod watch;
 
+pub use beside::run_beside;
 pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
@@ -36,7 +38,7 @@ use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
 use execute::Executor;
-use watch::{Stores, Watches};
+use watch::{Kinds, Stores, Watches};
 
 /// Changes that arrive within this time of each other are one pass.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -104,7 +106,12 @@ pub async fn run(client: Client, settings: Settings, health: &Health, pending: &
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
         );
     }
-    let watches = Watches::start(&client, settings.node_overlay_gate, overprovisioners);
+    let kinds = Kinds {
+        overlays: settings.node_overlay_gate,
+        overprovisioners,
+        kwok_classes: true,
+    };
+    let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;

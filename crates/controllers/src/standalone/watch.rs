@@ -57,8 +57,16 @@ pub(crate) struct Watches {
     _tasks: JoinSet<()>,
 }
 
+/// Which kinds are watched beside those that are always there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    pub(crate) overlays: bool,
+    pub(crate) overprovisioners: bool,
+    pub(crate) kwok_classes: bool,
+}
+
 impl Watches {
-    pub(crate) fn start(client: &Client, with_overlays: bool, with_overprovisioners: bool) -> Self {
+    pub(crate) fn start(client: &Client, kinds: Kinds) -> Self {
         let stores = Arc::new(Stores::default());
         let mut tasks = JoinSet::new();
         macro_rules! typed {
@@ -88,13 +96,18 @@ impl Watches {
                 ));
             )*};
         }
-        loose! {node_claims: NodeClaim, node_pools: NodePool, node_classes: KWOKNodeClass}
-        if with_overlays {
+        loose! {node_claims: NodeClaim, node_pools: NodePool}
+        if kinds.kwok_classes {
+            loose! {node_classes: KWOKNodeClass}
+        } else {
+            lock(&stores.node_classes).synced = true;
+        }
+        if kinds.overlays {
             loose! {overlays: NodeOverlay}
         } else {
             lock(&stores.overlays).synced = true;
         }
-        if with_overprovisioners {
+        if kinds.overprovisioners {
             loose! {overprovisioners: Overprovisioner}
         } else {
             lock(&stores.overprovisioners).synced = true;
