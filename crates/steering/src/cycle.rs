@@ -14,6 +14,9 @@ use veneer_engine::packing::{self, Reason};
 use veneer_engine::plan::{Plan, Snapshot, is_deleting, name};
 use veneer_engine::provision::{self, Batch, Market, Window};
 
+use crate::cap;
+use crate::commitments::Ledger;
+
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
 
@@ -53,6 +56,7 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     pending: BTreeMap<String, Vec<Reason>>,
+    ledger: Option<Arc<Ledger>>,
 }
 
 impl Cycle {
@@ -64,7 +68,13 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             pending: BTreeMap::new(),
+            ledger: None,
         }
+    }
+
+    /// Takes over what is known about commitments, so that launches beyond them are priced as such.
+    pub fn learn(&mut self, ledger: Option<Arc<Ledger>>) {
+        self.ledger = ledger;
     }
 
     /// Why pods still wait that the last decision found nothing for, by `namespace/name`.
@@ -89,6 +99,9 @@ impl Cycle {
             plan: lifecycle::decide(snapshot, &mut self.market, &self.rules.policy, now),
             ..Pass::default()
         };
+        if let Some(ledger) = &self.ledger {
+            cap::apply(&mut pass.plan, snapshot, ledger, &self.market);
+        }
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan
