@@ -523,11 +523,11 @@ async fn standalone_mode_works_with_the_rights_of_the_chart_and_uses_them() {
         used.insert(format!("{} {resource}.{}", text(&request["verb"]), text(&of["apiGroup"])));
     }
     let rights = installed.rights();
-    let unused: Vec<&String> = rights.difference(&used).collect();
     // An object is read after a conflict only, and a pod is deleted when its node's time is up.
-    assert_eq!(
-        unused,
-        ["delete pods.", "get nodeclaims.karpenter.sh", "get nodepools.karpenter.sh"],
-        "{used:#?}"
-    );
+    let rare = ["delete pods.", "get nodeclaims.karpenter.sh", "get nodepools.karpenter.sh"];
+    let unused: Vec<&String> = rights
+        .difference(&used)
+        .filter(|right| !rare.contains(&right.as_str()))
+        .collect();
+    assert!(unused.is_empty(), "{unused:?} is not used");
 }

@@ -33,9 +33,9 @@ use crate::steer::Known;
 use execute::Executor;
 use watch::{Stores, Watches};
 
-/// Changes that arrive within this time of each other are one pass: ten times as long as a pass takes, within bounds,
+/// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
 /// so that looking at a large cluster keeps no processor busy.
-const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(200));
+const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -119,7 +119,7 @@ pub(crate) async fn run(client: Client, settings: Settings, shared: &crate::Sett
     };
     loop {
         let (look_again, took) = controller.pass().await;
-        let pause = (took * 10).clamp(COALESCE.0, COALESCE.1);
+        let pause = (took * 30).clamp(COALESCE.0, COALESCE.1);
         let wait =
             look_again.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
         tokio::select! {
