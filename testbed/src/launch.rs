@@ -20,8 +20,8 @@ pub(crate) struct Site<'a> {
 }
 
 /// Requests of service accounts, once when they are answered; for a watch that is when it begins.
-const AUDIT_POLICY: &str = "{apiVersion: audit.k8s.io/v1, kind: Policy, omitStages: [RequestReceived], rules: [\
-    {level: Metadata, userGroups: ['system:serviceaccounts']}, {level: None}]}";
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
 
 /// Where each part listens within a block of ports.
 pub(crate) fn port(part: Part, ports: &Ports) -> u16 {

@@ -32,13 +32,17 @@ pub fn apply(plan: &mut Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Mar
             continue;
         };
         let target = |option: &LaunchOption| steered.get(option.overlay.as_deref()?);
-        let price = |option: &LaunchOption| match target(option).and_then(|target| Some((target, left.get(target)?))) {
+        let price = |option: &LaunchOption| match target(option)
+            .and_then(|target| Some((target, left.get(target)?)))
+        {
             // Nothing is known about the commitment: doubt changes no price.
             None => option.price,
             Some((target, left)) => real_price(option, target.kind, *left),
         };
         options.sort_by_cached_key(|option| ordered(price(option)));
-        let charged = options.first().and_then(|first| Some((target(first)?.clone(), first.list_price)));
+        let charged = options
+            .first()
+            .and_then(|first| Some((target(first)?.clone(), first.list_price)));
         if let Some((target, list_price)) = charged
             && let Some(left) = left.get_mut(&target)
         {
@@ -75,7 +79,10 @@ fn real_price(option: &LaunchOption, kind: Kind, left: f64) -> f64 {
         _ => left,
     };
     let discount = 1.0 - option.price / list;
-    price_launches(&[list], left, discount).first().copied().unwrap_or(list)
+    price_launches(&[list], left, discount)
+        .first()
+        .copied()
+        .unwrap_or(list)
 }
 
 /// What the commitments still cover beside everything that runs or is being launched already.
@@ -88,9 +95,10 @@ fn left(plan: &Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> B
             _ => None,
         })
         .collect();
-    let claims = snapshot.node_claims.iter().filter(|claim| {
-        !is_deleting(&claim.metadata) && !starting.contains(name(&claim.metadata))
-    });
+    let claims = snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| !is_deleting(&claim.metadata) && !starting.contains(name(&claim.metadata)));
     let machines: Vec<Machine> = claims.filter_map(|claim| machine(claim, market)).collect();
     let used = cover(ledger, &machines);
     let books = ledger.books.values().flatten();
@@ -113,7 +121,9 @@ fn machine(claim: &NodeClaim, market: &Market) -> Option<Machine> {
     };
     let may_be = |capacity_type: &str| match label(&claim.metadata, karpenter::CAPACITY_TYPE) {
         Some(one) => one == capacity_type,
-        None => required(karpenter::CAPACITY_TYPE).iter().any(|one| one == capacity_type),
+        None => required(karpenter::CAPACITY_TYPE)
+            .iter()
+            .any(|one| one == capacity_type),
     };
     if !may_be(ON_DEMAND) {
         return None;

@@ -4,7 +4,10 @@
 //! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
 //! [`overlays`] compares with those that exist.
 //!
-//! [`cap`] prices the launches of a run beyond what is paid for, and [`cycle`] puts all decisions of standalone mode together, one pass at a time.
+//! [`warm`] keeps the spare nodes of Overprovisioners and gives them to pods.
+//!
+//! [`cap`] prices the launches of a run beyond what is paid for, and [`cycle`] puts all decisions of standalone mode
+//! together, one pass at a time.
 //!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
 //! the same input gives the same output to the byte. Missing or doubtful data never removes an overlay.
@@ -15,3 +18,4 @@ pub mod cycle;
 pub mod decisions;
 pub mod overlays;
 pub mod preferences;
+pub mod warm;

@@ -264,7 +264,10 @@ fn a_pool_that_is_deleted_while_it_launches_takes_its_claims_along_and_others_ta
         "{launched:?}"
     );
     let said = bed.said("first", "NodePoolDeleted");
-    assert!(said.iter().any(|note| note.contains("scheduled again")), "{said:?}");
+    assert!(
+        said.iter().any(|note| note.contains("scheduled again")),
+        "{said:?}"
+    );
     drop(running);
 }
 

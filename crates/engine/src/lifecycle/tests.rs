@@ -463,10 +463,7 @@ fn a_launch_falls_back_to_nothing_that_would_exceed_the_limits_of_its_pool() {
     let plan = world.lifecycle();
     assert!(launches(&plan).is_empty());
     let said: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
-    assert!(
-        said.iter().any(|one| one.contains("LimitReached")),
-        "{said:?}"
-    );
+    assert!(said.iter().any(|one| one.contains("LimitReached")), "{said:?}");
     assert!(
         said.iter().any(|one| one.ends_with("delete (limit_reached)")),
         "{said:?}"

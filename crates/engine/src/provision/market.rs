@@ -278,7 +278,10 @@ impl Market {
             Some(known) => Arc::clone(known),
             None => {
                 let mut labels = BTreeMap::new();
-                let stated = it.requirements.iter().chain(it.offerings.get(at)?.requirements.iter());
+                let stated = it
+                    .requirements
+                    .iter()
+                    .chain(it.offerings.get(at)?.requirements.iter());
                 for (key, requirement) in stated {
                     if let Some(value) = single(requirement) {
                         labels.insert(text(key), text(value));

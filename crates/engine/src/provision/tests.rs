@@ -359,7 +359,11 @@ fn a_place_is_kept_for_pods_until_they_have_come_or_are_gone() {
     let mut batch = Batch::default();
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     let both = ["a".to_owned(), "b".to_owned()].into();
-    let expected = [("a".to_owned(), "node".to_owned()), ("b".to_owned(), "node".to_owned())].into();
+    let expected = [
+        ("a".to_owned(), "node".to_owned()),
+        ("b".to_owned(), "node".to_owned()),
+    ]
+    .into();
     let window = Window::default();
     batch.decided(&both, &expected, SignedDuration::from_secs(20), window, now);
     assert!(batch.expected(&both, now).contains_key("node"));
