@@ -5,6 +5,7 @@
 
 mod debug;
 mod decide;
+mod known;
 mod machines;
 mod prometheus;
 mod write;
@@ -21,6 +22,7 @@ use veneer_steering::decisions::Decision;
 use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights, diff};
 
 pub use debug::Decisions;
+pub use known::Known;
 pub(crate) use machines::{SeenMachine, seen_machine};
 pub use prometheus::{PrometheusError, PrometheusSettings};
 
@@ -181,6 +183,7 @@ impl Steerer {
             let ledger = Ledger::read(&observation, &self.steering.scope);
             metrics.set(|data| data.learn(&ledger));
             self.tell_doubts(&ledger);
+            self.settings.ledger.set(&ledger);
             self.decider.learn(observation.at, ledger);
         }
         let snapshot = self.shared.watches.steering_snapshot();

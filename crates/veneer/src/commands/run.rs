@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info, warn};
+use tracing::{Level, info};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -239,13 +239,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
     let cluster = cluster(args).await?;
-    match mode {
-        Mode::Companion => settings.steering = Some(steering(config)?),
-        Mode::Standalone if config.prometheus_url.is_some() => {
-            warn!("prometheusUrl is set, but cost-aware overlays are written in companion mode only");
-        }
-        Mode::Standalone => {}
-    }
+    settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));
     }
