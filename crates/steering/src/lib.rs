@@ -4,7 +4,7 @@
 //! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
 //! [`overlays`] compares with those that exist.
 //!
-//! [`cycle`] puts all decisions of standalone mode together, one pass at a time.
+//! [`steer`] makes one look of all that; [`cycle`] puts all decisions of standalone mode together, one pass at a time.
 //!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
 //! the same input gives the same output to the byte. Missing or doubtful data never removes an overlay.
@@ -12,5 +12,7 @@
 pub mod commitments;
 pub mod cycle;
 pub mod decisions;
+pub mod machines;
 pub mod overlays;
 pub mod preferences;
+pub mod steer;

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use veneer_steering::overlays::Action;
-
-use super::decide::Decided;
+use veneer_steering::steer::Decided;
 
 /// What `/debug/decisions` shows; shared with the server.
 #[derive(Clone, Debug, Default)]
