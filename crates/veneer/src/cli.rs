@@ -22,6 +22,7 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apply(commands::apply::ApplyArgs),
     Catalog(commands::catalog::CatalogArgs),
     Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
@@ -36,6 +37,7 @@ enum Command {
 impl Cli {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
+            Command::Apply(args) => commands::apply::run(args),
             Command::Catalog(args) => commands::catalog::run(args),
             Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),

@@ -34,6 +34,6 @@ fn main() {
     println!("{}", serde_json::to_string_pretty(&other.summary(None)).unwrap());
     println!(
         "{}",
-        serde_json::to_string_pretty(&world.summary(Some(&mut other))).unwrap()
+        serde_json::to_string_pretty(&world.summary(Some(&other))).unwrap()
     );
 }

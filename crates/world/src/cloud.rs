@@ -197,8 +197,9 @@ impl Cloud {
         used
     }
 
-    /// What was used between two moments; what is gone is forgotten.
-    pub fn settle(&mut self, from: Timestamp, to: Timestamp) -> Used {
+    /// What was used between two moments.
+    #[must_use]
+    pub fn usage(&self, from: Timestamp, to: Timestamp) -> Used {
         let mut used = Used::new();
         for machine in self.machines.values().chain(&self.gone) {
             let begin = machine.launched.max(from);
@@ -209,8 +210,12 @@ impl Cloud {
                 entry.0 += hours;
             }
         }
+        used
+    }
+
+    /// What was used until a moment is paid: instances that are gone are forgotten.
+    pub fn settled(&mut self, to: Timestamp) {
         self.gone.clear();
         self.outages.retain(|(_, until)| *until > to);
-        used
     }
 }

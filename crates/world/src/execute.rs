@@ -13,6 +13,7 @@ use veneer_engine::provision::LaunchOption;
 use crate::chaos::{Bug, Fate};
 use crate::objects::{Written, pod_key};
 use crate::rng::Rng;
+use crate::statistics::Counter;
 use crate::world::{Event, World};
 
 /// How long a failed action is left alone: at first, and at most.
@@ -133,12 +134,46 @@ impl World {
                 Done::Same
             }
             action => {
+                self.count(&action);
                 let written = self.objects.write(&action, self.now);
                 if written == Written::Changed {
                     self.tell(&action);
                 }
                 written.into()
             }
+        }
+    }
+
+    /// Counts what a write is about to do; one that is refused is decided again, so little is counted twice.
+    fn count(&mut self, action: &Action) {
+        let pool_of = |world: &Self, claim: &str| {
+            let claim = world.objects.claims.get(claim);
+            claim
+                .map(|claim| node_pool_of(&claim.metadata).to_owned())
+                .unwrap_or_default()
+        };
+        match action {
+            Action::CreateClaim(claim) => {
+                let pool = node_pool_of(&claim.metadata);
+                self.statistics.count(Counter::ClaimCreated, pool, "");
+            }
+            Action::DeleteClaim { target, reason } => {
+                let pool = pool_of(self, &target.name);
+                self.statistics.count(Counter::ClaimDisrupted, &pool, reason);
+            }
+            Action::PatchClaim {
+                target,
+                finalizers: Some(list),
+                ..
+            } if list.is_empty() => {
+                let pool = pool_of(self, &target.name);
+                self.statistics.count(Counter::ClaimTerminated, &pool, "");
+            }
+            Action::PatchNode { target, change } if change.labels.contains_key(karpenter::REGISTERED) => {
+                let pool = pool_of(self, &target.name);
+                self.statistics.count(Counter::NodeCreated, &pool, "");
+            }
+            _ => {}
         }
     }
 

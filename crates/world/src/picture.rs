@@ -311,7 +311,8 @@ impl World {
     }
 
     /// What the run came to so far, beside the same history without steering.
-    pub fn summary(&mut self, without: Option<&mut Self>) -> Summary {
+    #[must_use]
+    pub fn summary(&self, without: Option<&Self>) -> Summary {
         let cost = self.bill();
         let without_steering = without.map(|other| other.bill().paid);
         let statistics = &self.statistics;

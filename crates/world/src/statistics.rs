@@ -39,6 +39,8 @@ pub struct Statistics {
     pub refused_evictions: u64,
     /// Pods that were deleted whatever their budgets say.
     pub forced: u64,
+    /// What happened to NodeClaims and nodes, for counters: what, NodePool, reason.
+    pub counters: BTreeMap<(Counter, String, String), u64>,
     /// Overlays that were written, by operation.
     pub overlay_writes: BTreeMap<String, u64>,
     /// Instance-hours by type.
@@ -47,6 +49,19 @@ pub struct Statistics {
     pub bill: Bill,
     /// How many pods waited how many seconds for a node.
     waits: BTreeMap<i64, u64>,
+}
+
+/// What is counted by NodePool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counter {
+    /// A NodeClaim was made.
+    ClaimCreated,
+    /// A NodeClaim was deleted, for a reason.
+    ClaimDisrupted,
+    /// A NodeClaim is gone.
+    ClaimTerminated,
+    /// A node has registered.
+    NodeCreated,
 }
 
 /// How long pods waited for a node, in seconds.
@@ -63,6 +78,11 @@ pub struct Latency {
 }
 
 impl Statistics {
+    pub(crate) fn count(&mut self, what: Counter, pool: &str, reason: &str) {
+        let key = (what, pool.to_owned(), reason.to_owned());
+        *self.counters.entry(key).or_default() += 1;
+    }
+
     pub(crate) fn bound(&mut self, waited: SignedDuration) {
         *self.waits.entry(waited.as_secs()).or_default() += 1;
     }

@@ -289,23 +289,28 @@ impl World {
         billing::apply(&self.scenario.commitments, &self.cloud.rates(), 1.0, &price)
     }
 
-    fn settle_hour(&mut self) {
+    fn open_hour(&self) -> (billing::Used, Bill) {
         let hours = self.now.duration_since(self.hour).as_secs_f64() / 3600.0;
-        if hours <= 0.0 {
-            return;
-        }
-        let used = self.cloud.settle(self.hour, self.now);
+        let used = self.cloud.usage(self.hour, self.now);
         let price = |name: &str| self.prices.get(name).unwrap_or_default();
-        let applied = billing::apply(&self.scenario.commitments, &used, hours, &price);
-        self.hour = self.now;
-        self.statistics.bill.add(&applied.bill);
-        self.statistics.instance_hours(&used);
+        let bill = billing::apply(&self.scenario.commitments, &used, hours, &price).bill;
+        (used, bill)
     }
 
-    /// What everything has cost so far; the hour that runs is settled first.
-    pub fn bill(&mut self) -> Bill {
-        self.settle_hour();
-        self.statistics.bill
+    fn settle_hour(&mut self) {
+        let (used, bill) = self.open_hour();
+        self.statistics.bill.add(&bill);
+        self.statistics.instance_hours(&used);
+        self.cloud.settled(self.now);
+        self.hour = self.now;
+    }
+
+    /// What everything has cost so far, the hour that runs included.
+    #[must_use]
+    pub fn bill(&self) -> Bill {
+        let mut bill = self.statistics.bill;
+        bill.add(&self.open_hour().1);
+        bill
     }
 
     /// The controllers look until nothing is left to do at this moment.
@@ -369,7 +374,7 @@ impl World {
     }
 
     /// Everything that the controllers see.
-    pub(crate) fn snapshot(&mut self) -> Snapshot {
+    pub fn snapshot(&mut self) -> Snapshot {
         let now = self.now;
         self.memory.shortages.retain(|_, until| *until > now);
         let machines = self.cloud.machines.values();

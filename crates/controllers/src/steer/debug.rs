@@ -12,7 +12,7 @@ use veneer_steering::steer::Decided;
 pub struct Decisions(Arc<Mutex<Value>>);
 
 impl Decisions {
-    pub(super) fn set(&self, decided: &Decided, observed_at: Option<Timestamp>) {
+    pub(crate) fn set(&self, decided: &Decided, observed_at: Option<Timestamp>) {
         let preferences: Vec<Value> = decided
             .pools
             .iter()

@@ -1,5 +1,6 @@
 //! One file per subcommand.
 
+pub(crate) mod apply;
 pub(crate) mod catalog;
 pub(crate) mod convert;
 pub(crate) mod crds;

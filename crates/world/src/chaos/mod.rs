@@ -4,8 +4,11 @@
 //! invariants are checked; when the faults stop, the world must come to rest with every pod placed.
 
 mod bugs;
+mod history;
+mod invariants;
 
 pub use bugs::Bug;
+pub use history::{History, KINDS, Outcome, Report, Violation, run, shrink};
 
 use std::sync::Arc;
 
