@@ -33,7 +33,7 @@ impl Publisher {
     }
 
     /// Takes over how the world is now.
-    pub fn publish(&mut self, world: &mut World, threshold: f64) {
+    pub fn publish(&mut self, world: &mut World) {
         let meters = &self.metrics.provisioning;
         for (key, total) in &world.statistics.counters {
             let known = self.counted.entry(key.clone()).or_default();
@@ -54,7 +54,7 @@ impl Publisher {
         let steering = &self.metrics.steering;
         steering.set(|data| {
             data.cost_aware = true;
-            data.threshold = threshold;
+            data.threshold = world.scenario.steering.threshold;
             data.overlays = steerer.decided.owned.clone();
             if let Some(ledger) = steerer.ledger() {
                 data.learn(ledger);

@@ -24,6 +24,7 @@ pub(crate) struct Cli {
 enum Command {
     Apply(commands::apply::ApplyArgs),
     Catalog(commands::catalog::CatalogArgs),
+    Chaos(commands::chaos::ChaosArgs),
     Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
     Diagnose(commands::diagnose::DiagnoseArgs),
@@ -39,6 +40,7 @@ impl Cli {
         match &self.command {
             Command::Apply(args) => commands::apply::run(args),
             Command::Catalog(args) => commands::catalog::run(args),
+            Command::Chaos(args) => commands::chaos::run(args),
             Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),
             Command::Diagnose(args) => commands::diagnose::run(args),

@@ -2,6 +2,7 @@
 
 pub(crate) mod apply;
 pub(crate) mod catalog;
+pub(crate) mod chaos;
 pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;

@@ -120,7 +120,7 @@ async fn live(args: &EmbeddedArgs, config: &Config, world: World, twin: World) -
         tokio::select! {
             _ = tick.tick() => {
                 let is_over = stage.run_on();
-                publisher.publish(&mut stage.world, stage.world.scenario.steering.threshold);
+                publisher.publish(&mut stage.world);
                 screen.draw(&mut stage)?;
                 if is_over {
                     break;
@@ -232,7 +232,7 @@ impl Stage {
 }
 
 /// The documents of a text, lists taken apart.
-fn manifests(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn manifests(text: &str) -> Result<Vec<Value>, String> {
     let mut manifests = Vec::new();
     for document in documents::split(text) {
         let value: Value = serde_saphyr::from_str(document.text)
