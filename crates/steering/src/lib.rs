@@ -4,6 +4,8 @@
 //! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
 //! [`overlays`] compares with those that exist.
 //!
+//! [`warm`] keeps the spare nodes of Overprovisioners and gives them to pods.
+//!
 //! [`steer`] makes one look of all that; [`cycle`] puts all decisions of standalone mode together, one pass at a time.
 //!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
@@ -16,3 +18,4 @@ pub mod machines;
 pub mod overlays;
 pub mod preferences;
 pub mod steer;
+pub mod warm;
