@@ -15,6 +15,10 @@ use crate::scenario::{self, Offer};
 pub enum State {
     /// It boots or runs; it is paid.
     Running,
+    /// It is being stopped; it is not paid any more.
+    Stopping,
+    /// It is stopped, perhaps with its memory on disk.
+    Stopped,
     /// It ends; it is not paid any more.
     Ending,
 }
@@ -36,8 +40,12 @@ pub struct Machine {
     pub price: f64,
     /// When it was launched.
     pub launched: Timestamp,
-    /// When it was last not paid any more.
+    /// Since when it is paid.
+    pub paid_since: Timestamp,
+    /// Since when it is not paid any more.
     pub ended: Option<Timestamp>,
+    /// Whether its memory is on disk while it is stopped.
+    pub hibernates: bool,
     /// How far it is.
     pub state: State,
     /// What it is, for the claim.
@@ -60,6 +68,10 @@ impl Machine {
             is_spot: self.is_spot(),
         }
     }
+}
+
+fn offering(option: &LaunchOption) -> (&str, &str, &str) {
+    (&option.instance_type, &option.capacity_type, &option.zone)
 }
 
 /// All instances, and what can be had.
@@ -90,8 +102,8 @@ impl Cloud {
         self.outages.push((of, until));
     }
 
-    fn is_short(&self, option: &LaunchOption, now: Timestamp) -> bool {
-        let is = |offer: &Offer| offer.matches(&option.instance_type, &option.capacity_type, &option.zone);
+    fn is_short(&self, (type_, capacity, zone): (&str, &str, &str), now: Timestamp) -> bool {
+        let is = |offer: &Offer| offer.matches(type_, capacity, zone);
         let is_out = self
             .outages
             .iter()
@@ -110,7 +122,7 @@ impl Cloud {
     #[must_use]
     pub fn of_claim(&self, claim: &str) -> Option<&Machine> {
         let mut machines = self.machines.values();
-        machines.find(|machine| machine.claim == claim && machine.state == State::Running)
+        machines.find(|machine| machine.claim == claim && machine.state != State::Ending)
     }
 
     /// Launches the first option that can be had, or says what could not. The claim's name is the token by which a repeated
@@ -129,7 +141,7 @@ impl Cloud {
         let id = match known {
             Some(id) => id,
             None => {
-                let Some(option) = options.iter().find(|option| !self.is_short(option, now)) else {
+                let Some(option) = options.iter().find(|one| !self.is_short(offering(one), now)) else {
                     let shortages = options.iter().map(|option| Shortage {
                         instance_type: option.instance_type.clone(),
                         capacity_type: option.capacity_type.clone(),
@@ -147,7 +159,9 @@ impl Cloud {
                     zone: option.zone.clone(),
                     price: option.list_price,
                     launched: now,
+                    paid_since: now,
                     ended: None,
+                    hibernates: false,
                     state: State::Running,
                     described: Launched {
                         provider_id: id.clone(),
@@ -177,6 +191,61 @@ impl Cloud {
         }
     }
 
+    /// Begins to stop an instance; says whether that is news.
+    pub fn stop(&mut self, id: &str, hibernate: bool, now: Timestamp) -> bool {
+        match self.machines.get_mut(id) {
+            Some(machine) if machine.state == State::Running => {
+                machine.state = State::Stopping;
+                machine.hibernates = hibernate;
+                machine.ended = Some(now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// An instance has stopped.
+    pub fn stopped(&mut self, id: &str) -> Option<&Machine> {
+        let machine = self
+            .machines
+            .get_mut(id)
+            .filter(|one| one.state == State::Stopping)?;
+        machine.state = State::Stopped;
+        Some(machine)
+    }
+
+    /// Starts a stopped instance; says whether that is news, or what there is none of.
+    pub fn start(&mut self, id: &str, now: Timestamp) -> Result<bool, Shortage> {
+        let Some(machine) = self
+            .machines
+            .get(id)
+            .filter(|one| one.state == State::Stopped)
+            .cloned()
+        else {
+            return Ok(false);
+        };
+        let of = (
+            machine.instance_type.as_str(),
+            machine.capacity_type.as_str(),
+            machine.zone.as_str(),
+        );
+        if self.is_short(of, now) {
+            return Err(Shortage {
+                instance_type: machine.instance_type,
+                capacity_type: machine.capacity_type,
+                zone: machine.zone,
+            });
+        }
+        if let Some(known) = self.machines.get_mut(id) {
+            known.state = State::Running;
+            known.paid_since = now;
+            known.ended = None;
+        }
+        // The time that it ran before is still to be paid.
+        self.gone.push(machine);
+        Ok(true)
+    }
+
     /// An instance is gone.
     pub fn remove(&mut self, id: &str, now: Timestamp) -> Option<Machine> {
         let mut machine = self.machines.remove(id)?;
@@ -202,7 +271,7 @@ impl Cloud {
     pub fn usage(&self, from: Timestamp, to: Timestamp) -> Used {
         let mut used = Used::new();
         for machine in self.machines.values().chain(&self.gone) {
-            let begin = machine.launched.max(from);
+            let begin = machine.paid_since.max(from);
             let end = machine.ended.unwrap_or(to).min(to);
             let hours = end.duration_since(begin).max(SignedDuration::ZERO).as_secs_f64() / 3600.0;
             if hours > 0.0 {

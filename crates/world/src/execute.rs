@@ -6,11 +6,12 @@ use std::sync::Arc;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
-use veneer_engine::lifecycle::{after_launch, launch_failed};
-use veneer_engine::plan::{Action, Target, name, node_pool_of};
+use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
+use veneer_engine::plan::{Action, Target, api_list, name, node_pool_of, provider_id};
 use veneer_engine::provision::LaunchOption;
 
 use crate::chaos::{Bug, Fate};
+use crate::cloud::State;
 use crate::objects::{Written, pod_key};
 use crate::rng::Rng;
 use crate::statistics::Counter;
@@ -114,6 +115,25 @@ impl World {
                 self.at(self.scenario.cloud.terminate.0, Event::Gone(provider_id));
                 Done::Changed
             }
+            Action::Stop {
+                provider_id,
+                hibernate,
+            } => {
+                if !self.cloud.stop(&provider_id, hibernate, self.now) {
+                    return Done::Same;
+                }
+                let (stop, sleep) = self.scenario.cloud.stop;
+                self.at(
+                    if hibernate { sleep.0 } else { stop.0 },
+                    Event::Stopped(provider_id),
+                );
+                Done::Changed
+            }
+            Action::Start { provider_id } => self.start(&provider_id),
+            Action::ChangeType {
+                provider_id,
+                instance_type,
+            } => self.change_type(&provider_id, &instance_type),
             Action::Evict { pod } => self.evict(&pod),
             Action::DeletePod { pod, .. } => {
                 let key = format!("{}/{}", pod.namespace, pod.name);
@@ -128,6 +148,10 @@ impl World {
                 }
             }
             Action::Announce(event) => {
+                if event.reason == "SpareUsed" {
+                    self.statistics.spares_used += 1;
+                    self.say(format!("spare {}", event.message));
+                }
                 if event.is_warning && event.reason == "InsufficientCapacityError" {
                     self.say(event.message);
                 }
@@ -229,6 +253,57 @@ impl World {
         let event = Event::LaunchDone(Arc::clone(claim), options, self.epoch);
         self.at(self.scenario.cloud.launch.0, event);
         Done::Changed
+    }
+
+    /// What is short is remembered, so that the next decision takes another type.
+    fn start(&mut self, id: &str) -> Done {
+        match self.cloud.start(id, self.now) {
+            Ok(false) => Done::Same,
+            Ok(true) => {
+                let hibernated = self.cloud.machines.get(id).is_some_and(|one| one.hibernates);
+                let (stopped, asleep) = self.scenario.cloud.start;
+                let after = if hibernated { asleep.0 } else { stopped.0 };
+                self.say(format!("a stopped spare starts ({id})"));
+                self.at(after, Event::Joins(id.to_owned()));
+                Done::Changed
+            }
+            Err(shortage) => {
+                let until = self.now.checked_add(SHORTAGE).unwrap_or(Timestamp::MAX);
+                self.memory.shortages.insert(shortage, until);
+                self.statistics.insufficient += 1;
+                Done::Failed
+            }
+        }
+    }
+
+    fn change_type(&mut self, id: &str, instance_type: &str) -> Done {
+        let known = self
+            .catalogue
+            .types
+            .iter()
+            .find(|one| &*one.name == instance_type);
+        let (Some(known), Some(machine)) = (known, self.cloud.machines.get_mut(id)) else {
+            return Done::Failed;
+        };
+        if machine.state != State::Stopped {
+            return Done::Failed;
+        }
+        machine.instance_type = instance_type.to_owned();
+        machine.described.capacity = api_list(&known.capacity);
+        machine.described.allocatable = api_list(&known.allocatable());
+        let labels = &mut machine.described.labels;
+        labels.insert(kubernetes::INSTANCE_TYPE.to_owned(), instance_type.to_owned());
+        if let Some(price) = self.prices.get(instance_type) {
+            machine.price = price;
+        }
+        let mut claims = self.objects.claims.values();
+        let claim = claims.find(|claim| provider_id(claim) == Some(id)).cloned();
+        self.say(format!("a stopped spare becomes {instance_type}"));
+        claim.map_or(Done::Same, |claim| {
+            self.objects
+                .write(&after_change_type(&claim, instance_type), self.now)
+                .into()
+        })
     }
 
     /// The cloud's answer. The instance is there whoever asked for it; only those who asked and still live write it down.

@@ -290,6 +290,18 @@ impl World {
         true
     }
 
+    /// The kubelet of a stopped instance is silent.
+    pub(crate) fn instance_stopped(&mut self, id: &str) -> bool {
+        let Some(machine) = self.cloud.stopped(id) else {
+            return false;
+        };
+        let node = machine.claim.clone();
+        self.objects.edit_node(&node, |node| {
+            node.status.get_or_insert_default().conditions = Some(vec![ready("False")]);
+        });
+        true
+    }
+
     /// The scheduler's turn: daemons on new nodes, then pods without a node.
     pub(crate) fn bind_pods(&mut self) -> bool {
         self.collect_pods();

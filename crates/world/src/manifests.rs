@@ -74,6 +74,18 @@ pub fn apply(objects: &mut Objects, manifest: &Value, now: Timestamp) -> Result<
             }
             outcome
         }
+        "Overprovisioner" => {
+            let mut one: veneer_api::Overprovisioner = read(kind, manifest)?;
+            let known = objects.overprovisioners.get(named).cloned();
+            let same = known.as_ref().is_some_and(|known| known.spec == one.spec);
+            let metadata = known.as_ref().map(|known| &known.metadata);
+            one.status = known.as_ref().and_then(|known| known.status.clone());
+            let outcome = take_over(objects, &mut one.metadata, metadata, same, !same, now);
+            if outcome != "unchanged" {
+                objects.overprovisioners.insert(named.to_owned(), Arc::new(one));
+            }
+            outcome
+        }
         "DaemonSet" => {
             let mut set: k8s_openapi::api::apps::v1::DaemonSet = read(kind, manifest)?;
             let key = namespaced(&set.metadata);
@@ -97,8 +109,8 @@ pub fn apply(objects: &mut Objects, manifest: &Value, now: Timestamp) -> Result<
         "EC2NodeClass" | "KWOKNodeClass" | "Namespace" => "unchanged",
         _ => {
             return Err(ScenarioError(format!(
-                "kind {kind:?} ({named}) is not known to the embedded world; it has NodePool, NodeOverlay, DaemonSet and \
-                 PodDisruptionBudget, and pods come from the scenario's workloads"
+                "kind {kind:?} ({named}) is not known to the embedded world; it has NodePool, NodeOverlay, \
+                 Overprovisioner, DaemonSet and PodDisruptionBudget, and pods come from the scenario's workloads"
             )));
         }
     };
@@ -131,6 +143,7 @@ pub fn delete(objects: &mut Objects, object: &str, now: Timestamp) -> Result<App
             None => false,
         },
         "nodeoverlay" => objects.overlays.remove(named).is_some(),
+        "overprovisioner" => objects.overprovisioners.remove(named).is_some(),
         "daemonset" => objects.daemon_sets.remove(named).is_some(),
         "poddisruptionbudget" => objects.budgets.remove(named).is_some(),
         "nodeclaim" => match objects.claims.get_mut(named) {

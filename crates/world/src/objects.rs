@@ -9,7 +9,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool};
+use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
 use veneer_engine::plan::{Action, Target, is_deleting, name};
 
 /// How a write went.
@@ -36,6 +36,8 @@ pub struct Objects {
     pub pools: BTreeMap<String, Arc<NodePool>>,
     /// NodeOverlays by name.
     pub overlays: BTreeMap<String, Arc<NodeOverlay>>,
+    /// Overprovisioners by name.
+    pub overprovisioners: BTreeMap<String, Arc<Overprovisioner>>,
     /// DaemonSets by `namespace/name`.
     pub daemon_sets: BTreeMap<String, Arc<DaemonSet>>,
     /// PodDisruptionBudgets by `namespace/name`.
@@ -211,7 +213,30 @@ impl Objects {
             Action::AnnotatePool { target, annotations } => {
                 self.edit_pool(target, |pool| extend(&mut pool.metadata.annotations, annotations))
             }
-            _ => Written::Same,
+            Action::OverprovisionerStatus { target, status } => {
+                let Some(known) = self.overprovisioners.get(&target.name) else {
+                    return Written::Same;
+                };
+                if !is_meant(&known.metadata, target) {
+                    return Written::Conflict;
+                }
+                if known.status.as_ref() == Some(&**status) {
+                    return Written::Same;
+                }
+                let mut one = Overprovisioner::clone(known);
+                one.status = Some((**status).clone());
+                one.metadata.resource_version = Some(self.next_version());
+                self.overprovisioners.insert(target.name.clone(), Arc::new(one));
+                Written::Changed
+            }
+            Action::Launch { .. }
+            | Action::Terminate { .. }
+            | Action::Stop { .. }
+            | Action::Start { .. }
+            | Action::ChangeType { .. }
+            | Action::Evict { .. }
+            | Action::DeletePod { .. }
+            | Action::Announce(_) => Written::Same,
         }
     }
 

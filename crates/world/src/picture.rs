@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use veneer_api::labels::kubernetes;
-use veneer_engine::plan::{is_daemon_pod, label, node_pool_of};
+use veneer_engine::plan::{is_daemon_pod, is_spare, label, node_pool_of};
 use veneer_steering::commitments::Kind;
 use veneer_steering::decisions::State as Wish;
 
@@ -29,6 +29,10 @@ pub struct Picture {
     pub machines: Vec<MachineRow>,
     /// Instances that have no node yet.
     pub booting: usize,
+    /// Spare nodes that wait for pods.
+    pub spares: usize,
+    /// Instances that are stopped or hibernated.
+    pub stopped: usize,
     /// Pods of workloads.
     pub pods: usize,
     /// Those without a node.
@@ -125,6 +129,8 @@ pub struct Summary {
     pub interruptions: u64,
     /// Launches for which there was no capacity.
     pub insufficient_capacity: u64,
+    /// Spare nodes that were given to pods.
+    pub spares_used: u64,
     /// Pods that had to move.
     pub evictions: u64,
     /// Overlays that were created, updated and deleted.
@@ -210,6 +216,18 @@ impl World {
             pools: pools.collect(),
             machines,
             booting,
+            spares: self
+                .objects
+                .nodes
+                .values()
+                .filter(|one| is_spare(&one.metadata))
+                .count(),
+            stopped: self
+                .cloud
+                .machines
+                .values()
+                .filter(|one| one.state == State::Stopped)
+                .count(),
             pods: count,
             pending,
             overlays: self.overlay_rows(),
@@ -337,6 +355,7 @@ impl World {
             latency: statistics.latency(),
             interruptions: statistics.interruptions,
             insufficient_capacity: statistics.insufficient,
+            spares_used: statistics.spares_used,
             evictions: statistics.evictions,
             overlay_writes: statistics.overlay_writes.clone(),
             cost,

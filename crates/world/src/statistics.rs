@@ -33,6 +33,8 @@ pub struct Statistics {
     pub insufficient: u64,
     /// Spot instances that were taken back.
     pub interruptions: u64,
+    /// Spares that were given to pods.
+    pub spares_used: u64,
     /// Pods that were asked to leave.
     pub evictions: u64,
     /// Evictions that a disruption budget refused.

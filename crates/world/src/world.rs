@@ -8,7 +8,7 @@ use serde_json::Value;
 use veneer_api::NodeClaim;
 use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Instance, NodeClass, Shortage, Snapshot, is_deleting};
+use veneer_engine::plan::{Instance, InstanceState, NodeClass, Shortage, Snapshot, is_deleting};
 use veneer_engine::provision::LaunchOption;
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::machines::Prices;
@@ -44,6 +44,8 @@ pub(crate) enum Event {
     Joins(String),
     /// An instance is gone.
     Gone(String),
+    /// An instance has stopped.
+    Stopped(String),
     /// The exporter looks.
     Export,
     /// Prometheus is asked.
@@ -254,6 +256,7 @@ impl World {
             }
             Event::Joins(id) => self.joins(&id),
             Event::Gone(id) => self.instance_gone(&id),
+            Event::Stopped(id) => self.instance_stopped(&id),
             Event::Export => {
                 let applied = self.rates();
                 let (scenario, now) = (Arc::clone(&self.scenario), self.now);
@@ -399,12 +402,19 @@ impl World {
             node_pools: self.objects.pools.values().cloned().collect(),
             overlays: self.objects.overlays.values().cloned().collect(),
             node_classes,
+            overprovisioners: self.objects.overprovisioners.values().cloned().collect(),
             daemon_sets: self.objects.daemon_sets.values().cloned().collect(),
             instances: machines
                 .map(|machine| Instance {
                     provider_id: machine.id.clone(),
                     claim: machine.claim.clone(),
                     launched: machine.launched,
+                    state: match machine.state {
+                        State::Running => InstanceState::Running,
+                        State::Stopping => InstanceState::Stopping,
+                        State::Stopped => InstanceState::Stopped,
+                        State::Ending => InstanceState::ShuttingDown,
+                    },
                 })
                 .collect(),
             shortages: self.memory.shortages.keys().cloned().collect(),

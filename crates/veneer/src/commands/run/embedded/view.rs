@@ -171,10 +171,12 @@ fn picture(
     put(header(stage, addresses));
     put(String::new());
     put(format!(
-        "NOW {}   {} nodes ({} booting)   {} pods, {} pending   a pod waits {} s (p50), {} s (p99)   {}",
+        "NOW {}   {} nodes ({} booting, {} spare, {} stopped)   {} pods, {} pending   a pod waits {} s (p50), {} s (p99)   {}",
         clock(picture.now),
         picture.pools.iter().map(|pool| pool.nodes).sum::<usize>(),
         picture.booting,
+        picture.spares,
+        picture.stopped,
         picture.pods,
         picture.pending,
         latency.p50,
@@ -316,6 +318,7 @@ pub(crate) fn summary(sum: &Summary) -> String {
             ),
         ),
         ("overlays", joined(&sum.overlay_writes)),
+        ("spares used", sum.spares_used.to_string()),
         ("$ list", format!("{:>10.2}", sum.cost.list)),
         (
             "$ paid",
