@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use veneer_api::NodePool;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::packing::{self, Problem};
 use veneer_engine::plan::{is_deleting, is_terminal};
@@ -38,6 +39,14 @@ pub fn takes_pods(node: &Node) -> bool {
     is_ready && !is_deleting(&node.metadata) && !taints.unwrap_or_default().iter().any(is_of_start)
 }
 
+/// A pool that launches nothing, since there are no types: without any pool, the solver would not look at nodes at all.
+fn barren(objects: &Objects) -> Option<NodePool> {
+    let mut pool = objects.pools.values().next().map(|pool| NodePool::clone(pool))?;
+    pool.status = None;
+    pool.spec.replicas = None;
+    Some(pool)
+}
+
 /// Tries every pod that is on no node.
 #[must_use]
 pub fn schedule(objects: &Objects, empty: &Arc<Catalogue>) -> Bindings {
@@ -64,6 +73,7 @@ pub fn schedule(objects: &Objects, empty: &Arc<Catalogue>) -> Bindings {
     let mut keys: Vec<&String> = Vec::new();
     let mut problem = packing::Objects {
         nodes,
+        node_pools: barren(objects).into_iter().collect(),
         daemon_sets: objects.daemon_sets.values().map(|set| (**set).clone()).collect(),
         ..packing::Objects::default()
     };

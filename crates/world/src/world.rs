@@ -278,10 +278,12 @@ impl World {
                 false
             }
             Event::Script(number) => self.script(number),
-            Event::Wake => {
+            // One that an earlier look has made needless is none.
+            Event::Wake if self.wake.is_some_and(|at| at <= self.now) => {
                 self.wake = None;
                 true
             }
+            Event::Wake => false,
         }
     }
 
@@ -369,11 +371,20 @@ impl World {
             .now
             .checked_add(SignedDuration::from_millis(100))
             .unwrap_or(self.now);
-        let next = next.max(soonest);
-        if self.wake.is_none_or(|known| next < known || known <= self.now) {
-            self.wake = Some(next);
-            self.queue_at(next, Event::Wake);
+        self.wake_by(next.max(soonest));
+    }
+
+    fn wake_by(&mut self, at: Timestamp) {
+        if self.wake.is_none_or(|known| at < known || known <= self.now) {
+            self.wake = Some(at);
+            self.queue_at(at, Event::Wake);
         }
+    }
+
+    /// Users have changed something, or the controllers start anew.
+    fn wake_after(&mut self, span: SignedDuration) {
+        self.claims_changed = true;
+        self.wake_by(self.now.checked_add(span).unwrap_or(self.now));
     }
 
     /// Everything that the controllers see.
@@ -445,16 +456,14 @@ impl World {
         if let Some(steerer) = &mut self.steerer {
             steerer.forget(&scenario);
         }
-        self.claims_changed = true;
-        self.at(SignedDuration::from_secs(1), Event::Wake);
+        self.wake_after(SignedDuration::from_secs(1));
     }
 
     /// Applies a manifest, as a user would.
     pub fn apply(&mut self, manifest: &Value) -> Result<manifests::Applied, ScenarioError> {
         let applied = manifests::apply(&mut self.objects, manifest, self.now)?;
         self.say(format!("{} {}", applied.object, applied.outcome));
-        self.claims_changed = true;
-        self.at(SignedDuration::ZERO, Event::Wake);
+        self.wake_after(SignedDuration::ZERO);
         Ok(applied)
     }
 
@@ -462,8 +471,7 @@ impl World {
     pub fn delete(&mut self, object: &str) -> Result<manifests::Applied, ScenarioError> {
         let applied = manifests::delete(&mut self.objects, object, self.now)?;
         self.say(format!("{} deleted", applied.object));
-        self.claims_changed = true;
-        self.at(SignedDuration::ZERO, Event::Wake);
+        self.wake_after(SignedDuration::ZERO);
         Ok(applied)
     }
 
