@@ -31,6 +31,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
@@ -76,6 +77,17 @@ impl Settings {
     }
 }
 
+/// What provisioning tells others, and what it is told.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Whether everything was listed.
+    pub health: Health,
+    /// Why pods wait.
+    pub pending: Pending,
+    /// What is known about commitments.
+    pub ledger: Known,
+}
+
 /// Why provisioning does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -97,8 +109,8 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Provisions with KWOK nodes. Never ends by itself.
-pub(crate) async fn run(client: Client, settings: Settings, shared: &crate::Settings) {
-    shared.health.set_provisioning_waits(true);
+pub async fn run(client: Client, settings: Settings, shown: Shown) {
+    shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
@@ -110,7 +122,7 @@ pub(crate) async fn run(client: Client, settings: Settings, shared: &crate::Sett
     while !stores.synced() {
         stores.changed().await;
     }
-    shared.health.set_provisioning_waits(false);
+    shown.health.set_provisioning_waits(false);
     let provider = Kwok::new(
         &client,
         Arc::clone(&stores.nodes),
@@ -130,8 +142,8 @@ pub(crate) async fn run(client: Client, settings: Settings, shared: &crate::Sett
         stores,
         meters: settings.meters,
         clock: settings.clock,
-        pending: shared.pending.clone(),
-        ledger: shared.ledger.clone(),
+        pending: shown.pending,
+        ledger: shown.ledger,
     };
     loop {
         let (look_again, took) = controller.pass().await;

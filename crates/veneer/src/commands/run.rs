@@ -1,5 +1,6 @@
 //! `veneer run`: the controllers, until a signal ends them.
 
+pub(crate) mod embedded;
 mod standalone;
 
 use std::io::{self, IsTerminal};
@@ -25,6 +26,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_steering::commitments::Scope;
 use veneer_steering::overlays::Pricing;
 
+use embedded::EmbeddedArgs;
 use standalone::StandaloneArgs;
 
 use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
@@ -34,7 +36,7 @@ use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
 ///
 /// In companion mode Karpenter provisions nodes: Veneer turns preferences of NodePools and what is left of Savings Plans
 /// and Reserved Instances into NodeOverlays, and compares the conditions that Karpenter writes with its own verdicts. In
-/// standalone mode Veneer writes the conditions. Every key of the configuration is a flag, a variable VENEER_… and a key of
+/// standalone mode Veneer writes the conditions. With --embedded everything runs on a cluster in memory. Every key of the configuration is a flag, a variable VENEER_… and a key of
 /// the file given by --config; a flag wins over a variable, and a variable over the file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -56,6 +58,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     standalone: StandaloneArgs,
+
+    #[command(flatten)]
+    embedded: EmbeddedArgs,
 
     /// Makes one pass over the cluster and ends
     #[arg(long)]
@@ -133,6 +138,11 @@ impl Gates {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = configuration(args)?;
+    if args.embedded.embedded {
+        embedded::check(args)?;
+        embedded::run(args, &config)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let catalogue = Arc::new(catalogue(args, &config)?);
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
