@@ -27,8 +27,7 @@ use support::{Bed, catalogue, eventually};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use veneer_api::{NodeClaim, Overprovisioner, find_condition};
-use veneer_controllers::Health;
-use veneer_controllers::standalone::{self, Clock, Pending, Settings};
+use veneer_controllers::standalone::{self, Clock, Settings};
 use veneer_engine::plan::{is_deleting, is_spare, is_spare_taint, is_used_spare, label, name};
 use veneer_testbed::Options;
 
@@ -62,9 +61,7 @@ fn run(client: Client, clock: &Clock, start_delay: Duration) -> JoinHandle<()> {
     settings.rules.policy.launch_timeout = SignedDuration::from_hours(1_000);
     settings.rules.policy.registration_timeout = SignedDuration::from_hours(1_000);
     settings.kwok.start_delay = start_delay;
-    tokio::spawn(
-        async move { standalone::run(client, settings, &Health::default(), &Pending::default()).await },
-    )
+    tokio::spawn(standalone::run(client, settings, standalone::Shown::default()))
 }
 
 impl Warm {

@@ -15,6 +15,8 @@ use veneer_engine::packing::{self, Reason};
 use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, name};
 use veneer_engine::provision::{self, Batch, Market, Window};
 
+use crate::cap;
+use crate::commitments::Ledger;
 use crate::warm::promote::{self, Search};
 use crate::warm::{self, Mode, Spares};
 
@@ -61,6 +63,7 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     pending: BTreeMap<String, Vec<Reason>>,
+    ledger: Option<Arc<Ledger>>,
     /// Spares that were given to pods, with the time until which they are expected to come.
     given: BTreeMap<String, Timestamp>,
     search: Search,
@@ -77,11 +80,17 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             pending: BTreeMap::new(),
+            ledger: None,
             given: BTreeMap::new(),
             search: Search::default(),
             disruption: Memory::default(),
             fates: Vec::new(),
         }
+    }
+
+    /// Takes over what is known about commitments, so that launches beyond them are priced as such.
+    pub fn learn(&mut self, ledger: Option<Arc<Ledger>>) {
+        self.ledger = ledger;
     }
 
     /// What becomes of every node, by name, as of the last pass.
@@ -118,6 +127,9 @@ impl Cycle {
             &self.rules.policy,
             now,
         ));
+        if let Some(ledger) = &self.ledger {
+            cap::apply(&mut pass.plan, snapshot, ledger, &self.market);
+        }
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan

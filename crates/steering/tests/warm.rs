@@ -928,10 +928,10 @@ fn a_scheduled_override_opens_and_closes_on_time() {
         status.next_override.unwrap().start.0.to_string(),
         "2026-01-05T09:00:00Z"
     );
-    let plan = cluster.decide();
-    assert_eq!(plan.look_again.unwrap().to_string(), "2026-01-05T09:00:00Z");
     cluster.pass_time(9 * 3600 - 1);
     cluster.settle();
+    let plan = cluster.decide();
+    assert_eq!(plan.look_again.unwrap().to_string(), "2026-01-05T09:00:00Z");
     assert_eq!(cluster.spares("warm").len(), 1);
     cluster.pass_time(1);
     cluster.settle();

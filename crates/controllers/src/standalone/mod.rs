@@ -37,11 +37,13 @@ use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
+use crate::steer::Known;
 use execute::Executor;
 use watch::{Kinds, Stores, Watches};
 
-/// Changes that arrive within this time of each other are one pass.
-const COALESCE: Duration = Duration::from_millis(20);
+/// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
+/// so that looking at a large cluster keeps no processor busy.
+const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -77,6 +79,17 @@ impl Settings {
     }
 }
 
+/// What provisioning tells others, and what it is told.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Whether everything was listed.
+    pub health: Health,
+    /// Why pods wait.
+    pub pending: Pending,
+    /// What is known about commitments.
+    pub ledger: Known,
+}
+
 /// Why provisioning does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -98,8 +111,8 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Provisions with KWOK nodes. Never ends by itself.
-pub async fn run(client: Client, settings: Settings, health: &Health, pending: &Pending) {
-    health.set_provisioning_waits(true);
+pub async fn run(client: Client, settings: Settings, shown: Shown) {
+    shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
@@ -116,7 +129,7 @@ pub async fn run(client: Client, settings: Settings, health: &Health, pending: &
     while !stores.synced() {
         stores.changed().await;
     }
-    health.set_provisioning_waits(false);
+    shown.health.set_provisioning_waits(false);
     let provider = Kwok::new(
         &client,
         Arc::clone(&stores.nodes),
@@ -136,14 +149,16 @@ pub async fn run(client: Client, settings: Settings, health: &Health, pending: &
         stores,
         meters: settings.meters,
         clock: settings.clock,
-        pending: pending.clone(),
+        pending: shown.pending,
+        ledger: shown.ledger,
     };
     loop {
-        let look_again = controller.pass().await;
+        let (look_again, took) = controller.pass().await;
+        let pause = (took * 30).clamp(COALESCE.0, COALESCE.1);
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
-            () = controller.stores.changed() => sleep(COALESCE).await,
+            () = controller.stores.changed() => sleep(pause).await,
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
         }
     }
@@ -192,25 +207,30 @@ struct Controller<P> {
     meters: Meters,
     clock: Clock,
     pending: Pending,
+    ledger: Known,
 }
 
 impl<P: Provider> Controller<P> {
-    /// Looks once and acts; says when to look again without any change.
-    async fn pass(&mut self) -> Option<Timestamp> {
+    /// Looks once and acts; says when to look again without any change, and how long it took to decide.
+    async fn pass(&mut self) -> (Option<Timestamp>, Duration) {
         let now = self.clock.now();
+        let began = Instant::now();
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
         snapshot.shortages = self.executor.shortages();
+        snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);
-        let began = Instant::now();
+        self.cycle.learn(self.ledger.get());
         let pass = self.cycle.pass(&mut snapshot, world, now);
-        self.report(&pass, began.elapsed());
+        let took = began.elapsed();
+        self.report(&pass, took);
         self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
+        drop(snapshot);
         self.executor.run(pass.plan.actions).await;
-        look_again
+        (look_again, took)
     }
 
     fn report(&self, pass: &Pass, took: Duration) {

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -24,7 +23,7 @@ use veneer_api::{
 };
 use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
 
-use super::store::{Shared, Store, Stored, lock};
+use super::store::{Shared, Stored, lock};
 use crate::observe::chain;
 
 /// Everything that is watched.
@@ -202,14 +201,8 @@ impl Stores {
         }
     }
 
-    /// Notes when a pod comes to a node, ends there or leaves it.
-    fn pod_changed(&self, before: Option<&Pod>, after: Option<&Pod>) {
-        fn on(pod: &Pod) -> Option<&str> {
-            let counts = !is_terminal(pod) && !is_deleting(&pod.metadata) && !is_daemon_pod(pod);
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            node.filter(|node| counts && !node.is_empty())
-        }
-        let (before, after) = (before.and_then(on), after.and_then(on));
+    /// Notes that a pod came to a node, ended there or left it.
+    fn pod_moved(&self, before: Option<&str>, after: Option<&str>) {
         if before != after {
             let mut events = self.pod_events.lock().unwrap_or_else(PoisonError::into_inner);
             for node in before.into_iter().chain(after) {
@@ -324,13 +317,13 @@ fn follow_pods(client: &Client, stores: &Arc<Stores>) -> impl Future<Output = ()
             };
             let is_partial = matches!(event, Event::Init | Event::InitApply(_));
             let (after, is_single) = match &event {
-                Event::Apply(pod) => (Some(pod.clone()), true),
+                Event::Apply(pod) => (occupied(pod).map(str::to_owned), true),
                 Event::Delete(_) => (None, true),
                 _ => (None, false),
             };
-            let before = apply_pod(&stores.pods, event);
+            let before = lock(&stores.pods).apply(event);
             if is_single {
-                stores.pod_changed(before.as_deref(), after.as_ref());
+                stores.pod_moved(before.as_deref().and_then(occupied), after.as_deref());
             }
             if !is_partial {
                 stores.wake();
@@ -339,11 +332,11 @@ fn follow_pods(client: &Client, stores: &Arc<Stores>) -> impl Future<Output = ()
     }
 }
 
-fn apply_pod<T>(store: &Mutex<Store<T>>, event: Event<T>) -> Option<Arc<T>>
-where
-    T: kube::Resource<Scope = NamespaceResourceScope> + Send + Sync + 'static,
-{
-    lock(store).apply(event)
+/// The node that a pod occupies.
+fn occupied(pod: &Pod) -> Option<&str> {
+    let counts = !is_terminal(pod) && !is_deleting(&pod.metadata) && !is_daemon_pod(pod);
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    node.filter(|node| counts && !node.is_empty())
 }
 
 fn slim(mut pod: Pod) -> Pod {

@@ -171,7 +171,16 @@ fn launch(
         give_up(claim, ("NodePoolDeleted", "nodepool_deleted"), &why, plan);
         return;
     }
+    let is_under_way = view.snapshot.launching.contains(name(&claim.metadata));
+    if is_under_way && !room.is_limited(pool) {
+        return;
+    }
     let mut options = market.options(claim, OPTIONS);
+    if is_under_way {
+        // Its room is taken, whatever becomes of it.
+        room.take(pool, &mut options);
+        return;
+    }
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
         let why = "no instance type that the claim allows is available; the pods are scheduled again";
