@@ -1,5 +1,5 @@
 //! Overprovisioners in a real cluster: API server, scheduler, controller manager and kwok, with the controllers of
-//! standalone mode and the rights that the guide lists.
+//! standalone mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,12 +16,11 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use support::{Bed, catalogue, eventually};
 use tokio::sync::oneshot;
@@ -30,9 +29,6 @@ use veneer_api::{NodeClaim, Overprovisioner, find_condition};
 use veneer_controllers::standalone::{self, Clock, Settings};
 use veneer_engine::plan::{is_deleting, is_spare, is_spare_taint, is_used_spare, label, name};
 use veneer_testbed::Options;
-
-/// The user that the controllers run as, as in the shared helpers.
-const USER: &str = "veneer-under-test";
 
 /// A cluster with nodes to come, one pool per name, and running controllers.
 struct Warm {
@@ -68,9 +64,8 @@ impl Warm {
     async fn start(pools: &[&str]) -> Self {
         let bed = Bed::start(Options::nodes()).await;
         bed.install_our_crds();
-        grant(&bed.admin).await;
         let clock = Clock::default();
-        let task = run(bed.veneer.clone(), &clock, Duration::ZERO);
+        let task = run(bed.admin.clone(), &clock, Duration::ZERO);
         let warm = Self { bed, clock, task };
         warm.create(
             json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
@@ -182,26 +177,6 @@ impl Warm {
         )
         .await;
     }
-}
-
-/// The rights of standalone mode, as the guide lists them.
-async fn grant(admin: &Client) {
-    let guide = include_str!("../../../docs/src/standalone.md");
-    let roles = guide.split("```yaml\n").skip(1);
-    let role = roles
-        .map(|rest| rest.split("```").next().unwrap())
-        .find(|text| text.contains("veneer-standalone"))
-        .unwrap();
-    let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "veneer-standalone"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any()},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
-    }))
-    .unwrap();
-    let create = PostParams::default();
-    Api::all(admin.clone()).create(&create, &role).await.unwrap();
-    Api::all(admin.clone()).create(&create, &binding).await.unwrap();
 }
 
 /// A small deterministic generator of random numbers.
@@ -560,7 +535,7 @@ async fn stopped_spares_leave_the_cluster_and_come_back_also_after_a_crash() {
         .collect();
     // The process that stopped them is gone; the next one knows from the claims.
     warm.task.abort();
-    warm.task = run(warm.bed.veneer.clone(), &warm.clock, Duration::from_secs(2));
+    warm.task = run(warm.bed.admin.clone(), &warm.clock, Duration::from_secs(2));
     warm.pod("first", "default").await;
     eventually("the instance is being started", async || {
         let claims = warm.claims().await;
@@ -572,7 +547,7 @@ async fn stopped_spares_leave_the_cluster_and_come_back_also_after_a_crash() {
     .await;
     // And it crashes again between the start and the join.
     warm.task.abort();
-    warm.task = run(warm.bed.veneer.clone(), &warm.clock, Duration::ZERO);
+    warm.task = run(warm.bed.admin.clone(), &warm.clock, Duration::ZERO);
     let node = warm.bound("first").await;
     assert!(made.contains(&node), "{node} is not one of {made:?}");
     warm.pod("second", "default").await;
