@@ -373,7 +373,7 @@ async fn a_pending_pod_is_bound_to_a_running_spare_at_once_and_no_node_claim_is_
     .await;
     let (mut opened, mut bound, mut launched) = (Vec::new(), Vec::new(), Vec::new());
     for trial in 0..trials {
-        warm.numbers("warm", (2, 2, 0)).await;
+        warm.numbers("warm", (2, 2, i32::try_from(trial).unwrap())).await;
         let before: Vec<String> = warm
             .claims()
             .await
@@ -390,29 +390,12 @@ async fn a_pending_pod_is_bound_to_a_running_spare_at_once_and_no_node_claim_is_
         let pending = seen.unschedulable.unwrap();
         opened.push(seen.opened[&node].saturating_duration_since(pending));
         bound.push(at.saturating_duration_since(pending));
-        warm.remove_pod(&pod).await;
-        // The next pod must not find this node still open.
-        eventually("the used node is gone", async || {
-            let claims = warm.claims().await;
-            let is_left = claims.iter().any(|one| name(&one.metadata) == node);
-            (!is_left).then_some(())
-        })
-        .await;
     }
     for trial in 0..trials.min(20) {
         let pod = format!("cold-{trial}");
         let seen = watched(&warm, &pod, "cold").await;
         let (_, at) = seen.bound.unwrap();
         launched.push(at.saturating_duration_since(seen.unschedulable.unwrap()));
-        warm.remove_pod(&pod).await;
-        eventually("the cold pool is empty again", async || {
-            let claims = warm.claims().await;
-            let left = claims
-                .iter()
-                .filter(|one| label(&one.metadata, "karpenter.sh/nodepool") == Some("cold"));
-            (left.count() == 0).then_some(())
-        })
-        .await;
     }
     let at = |list: &mut Vec<Duration>, share: usize| {
         list.sort_unstable();

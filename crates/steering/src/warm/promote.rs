@@ -62,7 +62,9 @@ impl Search {
             .collect();
         let list = spares.empty.values().flatten();
         let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
-        if pods.is_empty() || list.is_empty() {
+        // A spare that was given to pods and is not open yet would be taken for no place at all.
+        let mut used = spares.used.values().flatten();
+        if pods.is_empty() || list.is_empty() || used.any(Spare::is_closed) {
             return Promotion::default();
         }
         let tried = (pods, list);
