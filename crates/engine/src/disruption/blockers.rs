@@ -30,6 +30,11 @@ pub enum Blocker {
         /// Until then.
         until: Timestamp,
     },
+    /// Pods that wait for a place have room on it.
+    Coming {
+        /// The pods.
+        pods: Vec<String>,
+    },
     /// It has just taken the place of others that are not gone yet.
     Replaces {
         /// Their claims.
@@ -170,7 +175,7 @@ impl Blocker {
             Self::NodeAnnotation => "NodeDoNotDisrupt",
             Self::Spare => "Spare",
             Self::StaticPool { .. } => "StaticNodePool",
-            Self::Nominated { .. } => "PodsExpected",
+            Self::Nominated { .. } | Self::Coming { .. } => "PodsExpected",
             Self::Replaces { .. } => "Replacement",
             Self::ConsolidationOff { .. } => "ConsolidationOff",
             Self::OnlyEmpty { .. } => "WhenEmpty",
@@ -205,6 +210,7 @@ impl Blocker {
             Self::Spare => "its first pod, or a smaller Overprovisioner".to_owned(),
             Self::StaticPool { pool } => format!("a smaller spec.replicas of NodePool {pool}"),
             Self::Nominated { until } => format!("waiting until {until}"),
+            Self::Coming { pods } => format!("a place for {}", named(pods)),
             Self::Replaces { claims } => format!("the end of {}", named(claims)),
             Self::ConsolidationOff { pool } => {
                 format!("a duration in spec.disruption.consolidateAfter of NodePool {pool}")
@@ -292,6 +298,9 @@ impl fmt::Display for Blocker {
                 write!(f, "NodePool {pool} has a fixed number of nodes (spec.replicas)")
             }
             Self::Nominated { until } => write!(f, "pods are expected on it until {until}"),
+            Self::Coming { pods } => {
+                write!(f, "{} wait for a place and have room on it", named(pods))
+            }
             Self::Replaces { claims } => {
                 write!(
                     f,

@@ -147,6 +147,11 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 pods: self.names(moved.nowhere.iter().copied()),
             });
         }
+        if !moved.coming.is_empty() {
+            return Err(Blocker::Coming {
+                pods: self.names(moved.coming.iter().copied()),
+            });
+        }
         if let Some(node) = moved.unready {
             return Err(Blocker::Starting {
                 node: self.relocation.name(node).to_owned(),
