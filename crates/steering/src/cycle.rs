@@ -8,15 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::labels::veneer;
 use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Plan, Snapshot, is_deleting, name};
-use veneer_engine::provision::{self, Batch, Market, Window};
+use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
+use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
+
+use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
 
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
+/// How long until the same spares are tried again for the same pods.
+const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
@@ -58,9 +63,16 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     pending: BTreeMap<String, Vec<Reason>>,
+    /// Spares that were given to pods, with the time until which they are expected to come.
+    given: BTreeMap<String, Timestamp>,
+    /// The pods and spares that did not fit each other, and when that was found.
+    tried: Option<(Tried, Timestamp)>,
     disruption: Memory,
     fates: Vec<Fate>,
 }
+
+/// What a search for spares started from: the pending pods by uid, and the spares with how far they are.
+type Tried = (BTreeSet<String>, Vec<(String, Stage)>);
 
 impl Cycle {
     /// Nothing was seen yet.
@@ -71,6 +83,8 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             pending: BTreeMap::new(),
+            given: BTreeMap::new(),
+            tried: None,
             disruption: Memory::default(),
             fates: Vec::new(),
         }
@@ -98,18 +112,45 @@ impl Cycle {
     /// in. The snapshot's nominations are filled in.
     pub fn pass(&mut self, snapshot: &mut Snapshot, world: u64, now: Timestamp) -> Pass {
         let demand = provision::demand(snapshot);
-        snapshot.nominations = self.batch.expected(&demand, now);
+        self.given.retain(|_, until| *until > now);
+        snapshot.nominations = self.nominations(&demand, now);
         self.market.update(snapshot);
-        let mut pass = Pass {
-            plan: lifecycle::decide(snapshot, &mut self.market, &self.rules.policy, now),
-            ..Pass::default()
-        };
+        let mut pass = Pass::default();
+        // First, since pods wait for it.
+        let (gives_spares, mut kept) = self.warm(snapshot, &mut pass, now);
+        pass.plan.extend(lifecycle::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.policy,
+            now,
+        ));
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan
             .extend(provision::decide_replicas(snapshot, &self.market, now));
+        if gives_spares {
+            // The next snapshot has them as nodes in use, and only the pods that they do not take need new ones.
+            pass.waiting = demand.len();
+            pass.plan.look_again(now);
+            pass.plan.extend(kept);
+            return pass;
+        }
+        let before = pass.plan.actions.len();
         self.provision(snapshot, &demand, world, &mut pass, now);
-        snapshot.nominations = self.batch.expected(&demand, now);
+        let mut new = pass.plan.actions.iter().skip(before);
+        if new.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Both would count the same room below the limits of a pool; pods go before spares.
+            kept.actions.retain(|action| !is_launch(action));
+            kept.look_again(now);
+        }
+        pass.plan.extend(kept);
+        let mut actions = pass.plan.actions.iter();
+        if actions.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Which nodes can go is decided when the new ones are seen: both would count the same room.
+            pass.plan.look_again(now);
+            return pass;
+        }
+        snapshot.nominations = self.nominations(&demand, now);
         let decision = disruption::decide(
             snapshot,
             &mut self.market,
@@ -121,6 +162,72 @@ impl Cycle {
         pass.disrupted = decision.started;
         self.fates = decision.fates;
         pass
+    }
+
+    /// Nodes and claims that pods are expected on, with the time until which that counts.
+    fn nominations(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut nominations = self.given.clone();
+        nominations.extend(self.batch.expected(demand, now));
+        nominations
+    }
+
+    /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
+    /// any pods got some, and what keeps the number.
+    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> (bool, Plan) {
+        let any = snapshot
+            .node_claims
+            .iter()
+            .any(|claim| is_spare(&claim.metadata) || is_used_spare(&claim.metadata));
+        if !any && snapshot.overprovisioners.is_empty() {
+            return (false, Plan::default());
+        }
+        let mut spares = Spares::of(snapshot);
+        let promotion = self.promotion(snapshot, &spares, now);
+        for spare in spares.promote(&promotion.claims) {
+            pass.plan.actions.extend(promote::open(&spare));
+            let owner = label(&spare.claim.metadata, veneer::OVERPROVISIONER);
+            let owner = snapshot
+                .overprovisioners
+                .iter()
+                .find(|one| Some(name(&one.metadata)) == owner);
+            if let Some(owner) = owner {
+                let message = format!("{} is given to pods", spare.name());
+                pass.plan
+                    .push(status::announce(owner, false, "SpareUsed", message));
+            }
+        }
+        let until = now.checked_add(BELIEVED).unwrap_or(now);
+        let places = promotion.expected.values().chain(&promotion.claims);
+        self.given.extend(places.map(|place| (place.clone(), until)));
+        let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
+        self.batch
+            .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
+        let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
+        (!pods.is_empty(), kept)
+    }
+
+    /// Looks for spares for pending pods, unless that was done before and nothing has changed since.
+    fn promotion(&mut self, snapshot: &Snapshot, spares: &Spares<'_>, now: Timestamp) -> Promotion {
+        let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+        let pods: BTreeSet<String> = pods
+            .map(|pod| pod.metadata.uid.clone().unwrap_or_default())
+            .collect();
+        let list = spares.empty.values().flatten();
+        let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
+        if pods.is_empty() || list.is_empty() {
+            return Promotion::default();
+        }
+        let tried = (pods, list);
+        let is_known = self
+            .tried
+            .as_ref()
+            .is_some_and(|(known, at)| *known == tried && now.duration_since(*at) < TRY_AGAIN);
+        if is_known {
+            return Promotion::default();
+        }
+        let promotion = promote::decide(snapshot, spares, &mut self.market, now);
+        self.tried = promotion.expected.is_empty().then_some((tried, now));
+        promotion
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.
@@ -161,5 +268,14 @@ impl Cycle {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
+    }
+}
+
+/// Whether an action launches spares, or says so.
+fn is_launch(action: &Action) -> bool {
+    match action {
+        Action::CreateClaim(_) => true,
+        Action::Announce(one) => one.reason == "SpareLaunched",
+        _ => false,
     }
 }

@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 10] = [
+const PAGES: [&str; 11] = [
     "overlays",
     "diagnose",
     "lint",
@@ -23,6 +23,7 @@ const PAGES: [&str; 10] = [
     "what-if",
     "explain-nodepool",
     "consolidation",
+    "overprovisioner",
 ];
 const FENCE: &str = "```";
 

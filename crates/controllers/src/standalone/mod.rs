@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod clock;
 mod events;
 mod execute;
 mod guard;
@@ -11,6 +12,7 @@ mod pending;
 mod store;
 mod watch;
 
+pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
 
@@ -21,13 +23,16 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::api::{Api, ListParams};
 use tokio::time::sleep;
 use tracing::{info, warn};
+use veneer_api::Overprovisioner;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
+use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::Health;
+use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
 use execute::Executor;
@@ -51,6 +56,8 @@ pub struct Settings {
     pub kwok: kwok::Settings,
     /// What is counted.
     pub meters: Meters,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 impl Settings {
@@ -63,6 +70,7 @@ impl Settings {
             rules: Rules::default(),
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
+            clock: Clock::default(),
         }
     }
 }
@@ -90,7 +98,13 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 /// Provisions with KWOK nodes. Never ends by itself.
 pub async fn run(client: Client, settings: Settings, health: &Health, pending: &Pending) {
     health.set_provisioning_waits(true);
-    let watches = Watches::start(&client, settings.node_overlay_gate);
+    let overprovisioners = has_overprovisioners(&client).await;
+    if !overprovisioners {
+        info!(
+            "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
+        );
+    }
+    let watches = Watches::start(&client, settings.node_overlay_gate, overprovisioners);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
@@ -100,6 +114,7 @@ pub async fn run(client: Client, settings: Settings, health: &Health, pending: &
         &client,
         Arc::clone(&stores.nodes),
         Arc::clone(&stores.node_classes),
+        Arc::clone(&settings.catalogue),
         settings.kwok.clone(),
     );
     provider.resume(&without_nodes(&stores.snapshot()));
@@ -113,15 +128,32 @@ pub async fn run(client: Client, settings: Settings, health: &Health, pending: &
         executor: Arc::new(executor),
         stores,
         meters: settings.meters,
+        clock: settings.clock,
         pending: pending.clone(),
     };
     loop {
         let look_again = controller.pass().await;
-        let wait =
-            look_again.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        let wait = look_again
+            .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
             () = controller.stores.changed() => sleep(COALESCE).await,
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
+        }
+    }
+}
+
+/// Whether the cluster knows Overprovisioners. What cannot be found out is asked again: whoever watches them for
+/// nothing never starts, and whoever does not watch them would take every spare for one that nobody wants.
+async fn has_overprovisioners(client: &Client) -> bool {
+    let api: Api<Overprovisioner> = Api::all(client.clone());
+    loop {
+        match api.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(_) => return true,
+            Err(kube::Error::Api(status)) if status.code == 404 => return false,
+            Err(error) => {
+                warn!(error = %chain(&error), "cannot list Overprovisioners; trying again");
+                sleep(Duration::from_secs(1)).await;
+            }
         }
     }
 }
@@ -139,7 +171,7 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
         .filter(|claim| {
             let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
             !is_deleting(&claim.metadata)
-                && !is_registered
+                && (!is_registered || is_to_be_stopped(claim))
                 && provider_id(claim).is_some_and(|id| !has_node(id))
         })
         .cloned()
@@ -151,13 +183,14 @@ struct Controller<P> {
     executor: Arc<Executor<P>>,
     stores: Arc<Stores>,
     meters: Meters,
+    clock: Clock,
     pending: Pending,
 }
 
 impl<P: Provider> Controller<P> {
     /// Looks once and acts; says when to look again without any change.
     async fn pass(&mut self) -> Option<Timestamp> {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();

@@ -19,7 +19,8 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use veneer_api::{
-    CONDITION_READY, ConditionStatus, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, find_condition,
+    CONDITION_READY, ConditionStatus, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Overprovisioner,
+    find_condition,
 };
 use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
 
@@ -35,6 +36,7 @@ pub(crate) struct Stores {
     pub(crate) node_pools: Shared<NodePool>,
     pub(crate) overlays: Shared<NodeOverlay>,
     pub(crate) node_classes: Shared<KWOKNodeClass>,
+    pub(crate) overprovisioners: Shared<Overprovisioner>,
     daemon_sets: Shared<DaemonSet>,
     pvcs: Shared<PersistentVolumeClaim>,
     pvs: Shared<PersistentVolume>,
@@ -56,7 +58,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: &Client, with_overlays: bool) -> Self {
+    pub(crate) fn start(client: &Client, with_overlays: bool, with_overprovisioners: bool) -> Self {
         let stores = Arc::new(Stores::default());
         let mut tasks = JoinSet::new();
         macro_rules! typed {
@@ -92,6 +94,11 @@ impl Watches {
         } else {
             lock(&stores.overlays).synced = true;
         }
+        if with_overprovisioners {
+            loose! {overprovisioners: Overprovisioner}
+        } else {
+            lock(&stores.overprovisioners).synced = true;
+        }
         Self {
             stores,
             _tasks: tasks,
@@ -118,6 +125,7 @@ impl Stores {
             && lock(&self.node_pools).synced
             && lock(&self.overlays).synced
             && lock(&self.node_classes).synced
+            && lock(&self.overprovisioners).synced
             && lock(&self.daemon_sets).synced
             && lock(&self.pvcs).synced
             && lock(&self.pvs).synced
@@ -159,6 +167,7 @@ impl Stores {
             node_claims: all(&self.node_claims),
             node_pools: all(&self.node_pools),
             overlays: all(&self.overlays),
+            overprovisioners: all(&self.overprovisioners),
             node_classes: lock(&self.node_classes)
                 .objects()
                 .map(|one| node_class(one))

@@ -19,8 +19,8 @@ use super::pdbs::Limits;
 use crate::lifecycle::drain::{is_protected, tolerates_disruption};
 use crate::lifecycle::{is_ready, quiet_at};
 use crate::plan::{
-    Lifetime, Snapshot, condition_true, is_daemon_pod, is_deleting, is_terminal, label, name, node_pool_of,
-    parse_duration, provider_id,
+    Lifetime, Snapshot, condition_true, is_daemon_pod, is_deleting, is_spare, is_spare_taint, is_terminal,
+    label, name, node_pool_of, parse_duration, provider_id,
 };
 use crate::provision::Market;
 
@@ -233,16 +233,8 @@ fn hold(
     if !condition_true(claim, CONDITION_INITIALIZED) {
         held.push(Blocker::NotInitialised);
     }
-    let is_spare = [&node.metadata, &claim.metadata].into_iter().any(|metadata| {
-        label(metadata, karpenter::CAPACITY_TYPE) == Some(karpenter::CAPACITY_TYPE_OVERPROVISIONED)
-            || label(metadata, veneer::OVERPROVISIONED) == Some("true")
-    });
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    if is_spare
-        || taints
-            .into_iter()
-            .any(|taint| taint.key == karpenter::OVERPROVISIONED_TAINT)
-    {
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    if is_spare(&node.metadata) || is_spare(&claim.metadata) || taints.any(is_spare_taint) {
         held.push(Blocker::Spare);
     }
     let protected = |annotations: Option<&BTreeMap<String, String>>| {

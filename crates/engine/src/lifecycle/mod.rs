@@ -11,6 +11,8 @@
 //! - **Initialisation**: the node is ready, startup taints are gone, everything asked for is there.
 //! - **Limits**: a launch falls back to nothing larger than what the limits of its pool were found to allow.
 //! - **Liveness**: a claim that is not launched within five minutes, or not registered within fifteen, is deleted.
+//! - **Stopping**: the instance of a claim that says so is stopped, its node leaves the cluster, and the claim waits;
+//!   when it says that the instance shall run again, it is started and registers as at first.
 //! - **End**: the node is tainted and drained, its volumes are detached, the instance ends, then the node's and the
 //!   claim's finalizers go.
 
@@ -18,6 +20,7 @@ mod claim;
 mod collect;
 pub(crate) mod drain;
 mod node;
+mod power;
 mod quiet;
 mod room;
 mod termination;
@@ -25,6 +28,7 @@ mod termination;
 pub(crate) use quiet::quiet_at;
 
 pub use claim::{Launched, after_launch, launch_failed};
+pub use power::{STOPPED, after_change_type};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -33,7 +37,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 
-use crate::plan::{Plan, Snapshot, is_deleting, name, provider_id};
+use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
 use crate::provision::Market;
 use room::Room;
 
@@ -66,7 +70,7 @@ struct View<'a> {
     snapshot: &'a Snapshot,
     nodes_by_provider: HashMap<&'a str, Vec<&'a Arc<Node>>>,
     claims_by_provider: HashMap<&'a str, &'a Arc<NodeClaim>>,
-    instances: HashMap<&'a str, &'a str>,
+    instances: HashMap<&'a str, &'a Instance>,
     pods_by_node: HashMap<&'a str, Vec<&'a Arc<Pod>>>,
     now: Timestamp,
 }
@@ -84,9 +88,7 @@ impl<'a> View<'a> {
             .filter_map(|claim| Some((provider_id(claim)?, claim)))
             .collect();
         let instances = snapshot.instances.iter();
-        let instances = instances
-            .map(|one| (one.provider_id.as_str(), one.claim.as_str()))
-            .collect();
+        let instances = instances.map(|one| (one.provider_id.as_str(), one)).collect();
         let mut pods_by_node: HashMap<&str, Vec<&Arc<Pod>>> = HashMap::new();
         for pod in &snapshot.pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());

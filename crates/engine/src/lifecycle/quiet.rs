@@ -7,7 +7,7 @@ use veneer_api::{NodeClaim, NodePool};
 
 use super::View;
 use super::claim::pool_of;
-use crate::plan::{Conditions, Lifetime, Plan, Snapshot};
+use crate::plan::{Conditions, Lifetime, Plan, Snapshot, is_spare};
 
 /// A newer pod event is not written down before this much time has passed: nodes fill up pod by pod.
 const DEDUPLICATION: SignedDuration = SignedDuration::from_secs(10);
@@ -32,7 +32,8 @@ pub(super) fn quiet(
     };
     let whole = |at: Timestamp| Time(Timestamp::from_second(at.as_second()).unwrap_or(at));
     let written = write.map(whole).or(written);
-    let Some(pool) = pool_of(claim, view).filter(|_| conditions.is_true(CONDITION_INITIALIZED)) else {
+    let may_go = conditions.is_true(CONDITION_INITIALIZED) && !is_spare(&claim.metadata);
+    let Some(pool) = pool_of(claim, view).filter(|_| may_go) else {
         return (written, false);
     };
     match due(conditions, last, pool, view.now) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeClaimStatus, NodePoolStatus};
+use veneer_api::{NodeClaim, NodeClaimStatus, NodePoolStatus, OverprovisionerStatus};
 
 use crate::provision::LaunchOption;
 
@@ -169,12 +169,38 @@ pub enum Action {
         /// The provider's name of it.
         provider_id: String,
     },
+    /// Stops an instance; one that is stopped already is fine.
+    Stop {
+        /// The provider's name of it.
+        provider_id: String,
+        /// Whether its memory is kept on disk.
+        hibernate: bool,
+    },
+    /// Starts a stopped instance; one that runs already is fine.
+    Start {
+        /// The provider's name of it.
+        provider_id: String,
+    },
+    /// Makes a stopped instance one of another type.
+    ChangeType {
+        /// The provider's name of it.
+        provider_id: String,
+        /// The new type.
+        instance_type: String,
+    },
     /// Sets the whole status of a NodePool.
     PoolStatus {
         /// The pool.
         target: Target,
         /// The status.
         status: Box<NodePoolStatus>,
+    },
+    /// Sets the whole status of an Overprovisioner.
+    OverprovisionerStatus {
+        /// The Overprovisioner.
+        target: Target,
+        /// The status.
+        status: Box<OverprovisionerStatus>,
     },
     /// Sets annotations of a NodePool.
     AnnotatePool {
@@ -224,9 +250,24 @@ impl fmt::Display for Action {
                 )
             }
             Self::Terminate { provider_id } => write!(f, "instance {provider_id}: terminate"),
+            Self::Stop {
+                provider_id,
+                hibernate: false,
+            } => write!(f, "instance {provider_id}: stop"),
+            Self::Stop { provider_id, .. } => write!(f, "instance {provider_id}: hibernate"),
+            Self::Start { provider_id } => write!(f, "instance {provider_id}: start"),
+            Self::ChangeType {
+                provider_id,
+                instance_type,
+            } => write!(f, "instance {provider_id}: change type to {instance_type}"),
             Self::PoolStatus { target, status } => {
                 write!(f, "NodePool {}: status, {} nodes", target.name, status.nodes)
             }
+            Self::OverprovisionerStatus { target, status } => write!(
+                f,
+                "Overprovisioner {}: status, {} of {} ready",
+                target.name, status.ready, status.desired
+            ),
             Self::AnnotatePool { target, .. } => write!(f, "NodePool {}: set annotations", target.name),
             Self::Announce(one) => write!(
                 f,

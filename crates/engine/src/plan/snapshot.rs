@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool};
+use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
 
 /// Everything that a decision may look at. Lists are in a fixed order (by namespace and name).
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ pub struct Snapshot {
     pub node_pools: Vec<Arc<NodePool>>,
     /// Every NodeOverlay that is to be considered.
     pub overlays: Vec<Arc<NodeOverlay>>,
+    /// Every Overprovisioner.
+    pub overprovisioners: Vec<Arc<Overprovisioner>>,
     /// Every node class of the provider.
     pub node_classes: Vec<NodeClass>,
     /// The fingerprints of node classes, where their provider keeps any.
@@ -63,6 +65,24 @@ pub struct Instance {
     pub claim: String,
     /// When it was launched.
     pub launched: Timestamp,
+    /// What it does.
+    pub state: InstanceState,
+}
+
+/// What a machine does, as its provider says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstanceState {
+    /// It is being launched or started.
+    Pending,
+    /// It runs.
+    #[default]
+    Running,
+    /// It is being stopped or hibernated.
+    Stopping,
+    /// It is stopped or hibernated.
+    Stopped,
+    /// It is on its way to its end.
+    ShuttingDown,
 }
 
 /// A node class, as far as pools depend on it.

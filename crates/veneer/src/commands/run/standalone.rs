@@ -34,6 +34,10 @@ pub(super) struct StandaloneArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_launch_delay: Duration,
 
+    /// Standalone with kwok: how long a stopped instance takes to join again
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    kwok_start_delay: Duration,
+
     /// Standalone with kwok: how long the end of an instance takes
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_terminate_delay: Duration,
@@ -74,6 +78,7 @@ pub(super) fn settings(all: &RunArgs, settings: &Settings) -> Option<Provisionin
     provisioning.rules.disruption.least_saving = f64::from(args.least_saving) / 100.0;
     provisioning.kwok = kwok::Settings {
         launch_delay: args.kwok_launch_delay,
+        start_delay: args.kwok_start_delay,
         terminate_delay: args.kwok_terminate_delay,
         unavailable: args.kwok_unavailable.clone(),
     };
