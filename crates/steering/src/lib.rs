@@ -4,10 +4,13 @@
 //! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
 //! [`overlays`] compares with those that exist.
 //!
+//! [`cycle`] puts all decisions of standalone mode together, one pass at a time.
+//!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
 //! the same input gives the same output to the byte. Missing or doubtful data never removes an overlay.
 
 pub mod commitments;
+pub mod cycle;
 pub mod decisions;
 pub mod overlays;
 pub mod preferences;

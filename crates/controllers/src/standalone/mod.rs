@@ -1,8 +1,6 @@
 //! Standalone mode: Veneer provisions by itself.
 //!
-//! One loop: a snapshot of what the watches have brought → what claims, nodes and pools need now
-//! ([`veneer_engine::lifecycle`]) and, when a batch of pending pods is complete, what to launch for them
-//! ([`veneer_engine::provision`]) → the executor. Our own writes are part of the next snapshot, so nothing is decided
+//! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
 mod events;
@@ -16,19 +14,16 @@ pub use metrics::Meters;
 
 pub(crate) use store::{Shared as SharedStore, lock as locked};
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use tokio::time::sleep;
 use tracing::{info, warn};
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::lifecycle::{self, Policy};
-use veneer_engine::packing;
 use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
-use veneer_engine::provision::{self, Batch, Market, Window};
+use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
@@ -39,8 +34,6 @@ use watch::{Stores, Watches};
 const COALESCE: Duration = Duration::from_millis(20);
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
-/// How long a pod is believed to go where it was sent.
-const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
 
 /// How to provision.
 #[derive(Clone, Debug)]
@@ -49,10 +42,8 @@ pub struct Settings {
     pub catalogue: Arc<Catalogue>,
     /// Whether NodeOverlays count.
     pub node_overlay_gate: bool,
-    /// How long to wait for more pods.
-    pub window: Window,
-    /// How long things may take.
-    pub policy: Policy,
+    /// How the cluster is run.
+    pub rules: Rules,
     /// What the KWOK provider pretends.
     pub kwok: kwok::Settings,
     /// What is counted.
@@ -66,8 +57,7 @@ impl Settings {
         Self {
             catalogue,
             node_overlay_gate: true,
-            window: Window::default(),
-            policy: Policy::default(),
+            rules: Rules::default(),
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
         }
@@ -114,12 +104,10 @@ pub async fn run(client: Client, settings: Settings) {
         "provisioning: everything was listed"
     );
     let mut controller = Controller {
-        market: Market::new(Arc::clone(&settings.catalogue)),
-        batch: Batch::default(),
-        nominations: BTreeMap::new(),
+        cycle: Cycle::new(Arc::clone(&settings.catalogue), settings.rules),
         executor: Arc::new(executor),
         stores,
-        settings,
+        meters: settings.meters,
     };
     loop {
         let look_again = controller.pass().await;
@@ -153,70 +141,37 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
 }
 
 struct Controller<P> {
-    market: Market,
-    batch: Batch,
-    nominations: BTreeMap<String, Timestamp>,
+    cycle: Cycle,
     executor: Arc<Executor<P>>,
     stores: Arc<Stores>,
-    settings: Settings,
+    meters: Meters,
 }
 
 impl<P: Provider> Controller<P> {
     /// Looks once and acts; says when to look again without any change.
     async fn pass(&mut self) -> Option<Timestamp> {
         let now = Timestamp::now();
-        self.nominations.retain(|_, until| *until > now);
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
         snapshot.shortages = self.executor.shortages();
-        snapshot.nominations.clone_from(&self.nominations);
-        self.market.update(&snapshot);
-        self.settings.meters.pools(&snapshot);
-        let mut plan = lifecycle::decide(&snapshot, &mut self.market, &self.settings.policy, now);
-        plan.extend(provision::decide_pools(&snapshot, &mut self.market, now));
-        plan.extend(provision::decide_replicas(&snapshot, &self.market, now));
-        if let Some(at) = self.provision(&snapshot, world, &mut plan, now) {
-            plan.look_again(at);
-        }
-        let look_again = plan.look_again;
-        self.executor.run(plan.actions).await;
+        self.meters.pools(&snapshot);
+        let began = Instant::now();
+        let pass = self.cycle.pass(&mut snapshot, world, now);
+        self.report(&pass, began.elapsed());
+        let look_again = pass.plan.look_again;
+        self.executor.run(pass.plan.actions).await;
         look_again
     }
 
-    /// Adds what pending pods need, if their batch is complete; else says when it will be.
-    fn provision(
-        &mut self,
-        snapshot: &Snapshot,
-        world: u64,
-        plan: &mut veneer_engine::plan::Plan,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        let demand = provision::demand(snapshot);
-        self.settings.meters.waiting(demand.len());
-        let exists = |place: &str| {
-            let is_named = |metadata: &kube::api::ObjectMeta| metadata.name.as_deref() == Some(place);
-            snapshot
-                .node_claims
-                .iter()
-                .any(|claim| is_named(&claim.metadata) && !is_deleting(&claim.metadata))
-                || snapshot
-                    .nodes
-                    .iter()
-                    .any(|node| is_named(&node.metadata) && !is_deleting(&node.metadata))
-        };
-        let window = self.settings.window;
-        if let Err(again) = self.batch.take(&demand, exists, world, window, now) {
-            return again;
-        }
-        let began = Instant::now();
-        let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
-        let took = began.elapsed();
-        self.settings.meters.decided(took, decided.pending.len());
+    fn report(&self, pass: &Pass, took: Duration) {
+        self.meters.waiting(pass.waiting);
+        let Some(decided) = &pass.decided else { return };
+        self.meters.decided(took, decided.pending.len());
         info!(
-            pods = demand.len(),
-            places = decided.nominations.len(),
+            pods = pass.waiting,
+            places = decided.places,
             pending = decided.pending.len(),
             took_ms = took.as_millis(),
             "decided about pending pods"
@@ -225,10 +180,5 @@ impl<P: Provider> Controller<P> {
             let whys: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
             warn!(pod, why = whys.join("; "), "stays pending");
         }
-        self.batch
-            .decided(&demand, &decided.expected, BELIEVED, window, now);
-        self.nominations.extend(decided.nominations);
-        plan.extend(decided.plan);
-        None
     }
 }

@@ -59,8 +59,8 @@ pub(super) fn settings(args: &RunArgs, settings: &Settings) -> Option<Provisioni
     provisioning.node_overlay_gate = settings.node_overlay_gate;
     provisioning.meters = settings.metrics.provisioning.clone();
     let signed = |duration: Duration| duration.try_into().unwrap_or_default();
-    provisioning.window.idle = signed(args.batch_idle_duration);
-    provisioning.window.max = signed(args.batch_max_duration);
+    provisioning.rules.window.idle = signed(args.batch_idle_duration);
+    provisioning.rules.window.max = signed(args.batch_max_duration);
     provisioning.kwok = kwok::Settings {
         launch_delay: args.kwok_launch_delay,
         terminate_delay: args.kwok_terminate_delay,
