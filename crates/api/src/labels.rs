@@ -124,8 +124,16 @@ pub mod veneer {
     pub const DISABLED: &str = "veneer.io/disabled";
     /// How a spare node was really bought, while its capacity type says `overprovisioned`.
     pub const PURCHASE_OPTION: &str = "veneer.io/purchase-option";
-    /// Marks a spare node in companion mode, where the capacity type stays Karpenter's.
+    /// Marks a spare node and its claim: one of the `OVERPROVISIONED_*` values.
     pub const OVERPROVISIONED: &str = "veneer.io/overprovisioned";
+    /// A value of [`OVERPROVISIONED`]: nobody uses it yet.
+    pub const OVERPROVISIONED_SPARE: &str = "true";
+    /// A value of [`OVERPROVISIONED`]: it was a spare, and now it holds pods.
+    pub const OVERPROVISIONED_USED: &str = "used";
+    /// The Overprovisioner that a spare node was made for.
+    pub const OVERPROVISIONER: &str = "veneer.io/overprovisioner";
+    /// Annotation of a claim that says what its instance shall do: `run`, `stop` or `hibernate`.
+    pub const POWER: &str = "veneer.io/power";
 }
 
 /// Keys of the AWS provider.

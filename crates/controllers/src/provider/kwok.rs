@@ -1,22 +1,27 @@
 //! Instances that are Node objects and nothing else: kwok plays their kubelets.
 //!
 //! A claim's instance has the claim's name, so asking twice gives the same one. An instance counts as ended as soon as
-//! that was asked for, also while its Node is still there to be drained.
+//! that was asked for, also while its Node is still there to be drained. A stopped instance is remembered as the Node
+//! that it will be again; after a restart of this process, the claim says that its instance was stopped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, NodeStatus, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 use tracing::warn;
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{CONDITION_READY, ConditionStatus, KWOKNodeClass, NodeClaim, find_condition};
+use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
-use veneer_engine::plan::{Instance, Shortage, name, parse_duration, provider_id};
+use veneer_engine::plan::{
+    Instance, InstanceState, Shortage, api_list, is_to_be_stopped, label, name, parse_duration, provider_id,
+};
 use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider};
@@ -34,6 +39,8 @@ const PRICE: &str = "eks-node-viewer/instance-price";
 pub struct Settings {
     /// How long a launch takes.
     pub launch_delay: Duration,
+    /// How long a stopped instance takes to join again.
+    pub start_delay: Duration,
     /// How long the end of an instance takes.
     pub terminate_delay: Duration,
     /// What cannot be had: `TYPE`, `TYPE:CAPACITY-TYPE` or `TYPE:CAPACITY-TYPE:ZONE`, with `*` for any.
@@ -46,6 +53,7 @@ pub struct Kwok {
     nodes: Api<Node>,
     seen: SharedStore<Node>,
     classes: SharedStore<KWOKNodeClass>,
+    catalogue: Arc<Catalogue>,
     settings: Settings,
     state: Arc<Mutex<State>>,
 }
@@ -55,6 +63,8 @@ struct State {
     /// Launched, with the Node still to come.
     booting: HashMap<String, Timestamp>,
     ended: BTreeSet<String>,
+    /// Stopped, with when they were launched and the Node that joins when they start.
+    stopped: HashMap<String, (Timestamp, Node)>,
 }
 
 fn locked_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
@@ -66,22 +76,24 @@ impl Kwok {
         client: &Client,
         seen: SharedStore<Node>,
         classes: SharedStore<KWOKNodeClass>,
+        catalogue: Arc<Catalogue>,
         settings: Settings,
     ) -> Self {
         Self {
             nodes: Api::all(client.clone()),
             seen,
             classes,
+            catalogue,
             settings,
             state: Arc::default(),
         }
     }
 
-    fn is_short(&self, option: &LaunchOption) -> bool {
+    fn is_short(&self, instance_type: &str, capacity_type: &str, zone: &str) -> bool {
         self.settings.unavailable.iter().any(|pattern| {
             let mut parts = pattern.split(':');
             let mut agrees = |value: &str| parts.next().is_none_or(|part| part == "*" || part == value);
-            agrees(&option.instance_type) && agrees(&option.capacity_type) && agrees(&option.zone)
+            agrees(instance_type) && agrees(capacity_type) && agrees(zone)
         })
     }
 
@@ -178,6 +190,33 @@ fn node_of(
     serde_json::from_value(node).map_err(|error| error.to_string())
 }
 
+/// A node as it joins for the first time.
+fn as_new(node: &Node) -> Node {
+    let mut new = node.clone();
+    new.metadata = ObjectMeta {
+        name: node.metadata.name.clone(),
+        labels: node.metadata.labels.clone(),
+        annotations: node.metadata.annotations.clone(),
+        ..ObjectMeta::default()
+    };
+    let labels = new.metadata.labels.get_or_insert_default();
+    labels.remove(karpenter::REGISTERED);
+    labels.remove(karpenter::INITIALIZED);
+    let spec = new.spec.get_or_insert_default();
+    spec.unschedulable = None;
+    spec.taints = Some(vec![Taint {
+        key: karpenter::UNREGISTERED_TAINT.to_owned(),
+        effect: "NoExecute".to_owned(),
+        ..Taint::default()
+    }]);
+    new.status = node.status.as_ref().map(|status| NodeStatus {
+        capacity: status.capacity.clone(),
+        allocatable: status.allocatable.clone(),
+        ..NodeStatus::default()
+    });
+    new
+}
+
 fn launched(node: &Node) -> Launched {
     let spec = node.spec.as_ref();
     let status = node.status.clone().unwrap_or_default();
@@ -204,7 +243,10 @@ impl Provider for Kwok {
             return Ok(launched(&node));
         }
         tokio::time::sleep(self.settings.launch_delay).await;
-        let Some(option) = options.iter().find(|option| !self.is_short(option)) else {
+        let Some(option) = options
+            .iter()
+            .find(|option| !self.is_short(&option.instance_type, &option.capacity_type, &option.zone))
+        else {
             let shortages = options.iter().map(|option| Shortage {
                 instance_type: option.instance_type.clone(),
                 capacity_type: option.capacity_type.clone(),
@@ -222,13 +264,72 @@ impl Provider for Kwok {
 
     async fn terminate(&self, provider_id: &str) -> Result<(), String> {
         tokio::time::sleep(self.settings.terminate_delay).await;
-        locked_state(&self.state).ended.insert(provider_id.to_owned());
+        {
+            let mut state = locked_state(&self.state);
+            state.ended.insert(provider_id.to_owned());
+            state.stopped.remove(provider_id);
+        }
         let node = provider_id.strip_prefix(SCHEME).unwrap_or(provider_id);
         match self.nodes.delete(node, &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             Err(error) => Err(chain(&error)),
         }
+    }
+
+    async fn stop(&self, provider_id: &str, _hibernate: bool) -> Result<(), String> {
+        let node = provider_id.strip_prefix(SCHEME).unwrap_or(provider_id);
+        let Some(node) = locked(&self.seen).get("", node).cloned() else {
+            return Ok(());
+        };
+        let mut state = locked_state(&self.state);
+        if !state.ended.contains(provider_id) {
+            let launched = node.metadata.creation_timestamp.as_ref();
+            let launched = launched.map_or_else(Timestamp::now, |time| time.0);
+            let stopped = state.stopped.entry(provider_id.to_owned());
+            stopped.or_insert_with(|| (launched, as_new(&node)));
+        }
+        Ok(())
+    }
+
+    async fn start(&self, provider_id: &str) -> Result<(), LaunchError> {
+        let stopped = locked_state(&self.state).stopped.get(provider_id).cloned();
+        let Some((_, node)) = stopped else { return Ok(()) };
+        let label = |key: &str| label(&node.metadata, key).unwrap_or_default();
+        let shortage = Shortage {
+            instance_type: label(kubernetes::INSTANCE_TYPE).to_owned(),
+            capacity_type: match label(veneer::PURCHASE_OPTION) {
+                "" => label(karpenter::CAPACITY_TYPE).to_owned(),
+                bought => bought.to_owned(),
+            },
+            zone: label(kubernetes::ZONE).to_owned(),
+        };
+        if self.is_short(&shortage.instance_type, &shortage.capacity_type, &shortage.zone) {
+            return Err(LaunchError::InsufficientCapacity(vec![shortage]));
+        }
+        self.join(node, self.settings.start_delay).await?;
+        locked_state(&self.state).stopped.remove(provider_id);
+        Ok(())
+    }
+
+    async fn change_type(&self, provider_id: &str, instance_type: &str) -> Result<(), String> {
+        let known = self
+            .catalogue
+            .types
+            .iter()
+            .find(|one| &*one.name == instance_type);
+        let known = known.ok_or_else(|| format!("there is no instance type {instance_type:?}"))?;
+        let mut state = locked_state(&self.state);
+        let (_, node) = state
+            .stopped
+            .get_mut(provider_id)
+            .ok_or_else(|| format!("instance {provider_id} is not stopped, so its type cannot be changed"))?;
+        let labels = node.metadata.labels.get_or_insert_default();
+        labels.insert(kubernetes::INSTANCE_TYPE.to_owned(), instance_type.to_owned());
+        let status = node.status.get_or_insert_default();
+        status.capacity = Some(api_list(&known.capacity));
+        status.allocatable = Some(api_list(&known.allocatable()));
+        Ok(())
     }
 
     fn instances(&self) -> Vec<Instance> {
@@ -242,22 +343,36 @@ impl Provider for Kwok {
                 continue;
             };
             present.insert(id);
-            if !state.ended.contains(id) {
+            if !state.ended.contains(id) && !state.stopped.contains_key(id) {
                 let launched = node.metadata.creation_timestamp.as_ref();
                 instances.push(Instance {
                     provider_id: id.to_owned(),
                     claim: claim.to_owned(),
                     launched: launched.map_or_else(Timestamp::now, |time| time.0),
+                    state: InstanceState::Running,
                 });
             }
         }
-        let State { booting, ended } = &mut *state;
+        let State {
+            booting,
+            ended,
+            stopped,
+        } = &mut *state;
+        for (id, (launched, _)) in stopped.iter() {
+            instances.push(Instance {
+                provider_id: id.clone(),
+                claim: id.strip_prefix(SCHEME).unwrap_or_default().to_owned(),
+                launched: *launched,
+                state: InstanceState::Stopped,
+            });
+        }
         for (id, since) in booting.iter() {
-            if !present.contains(id.as_str()) && !ended.contains(id) {
+            if !present.contains(id.as_str()) && !ended.contains(id) && !stopped.contains_key(id) {
                 instances.push(Instance {
                     provider_id: id.clone(),
                     claim: id.strip_prefix(SCHEME).unwrap_or_default().to_owned(),
                     launched: *since,
+                    state: InstanceState::Pending,
                 });
             }
         }
@@ -273,6 +388,14 @@ impl Provider for Kwok {
             let (Ok(node), Some(id)) = (node, provider_id(claim)) else {
                 continue;
             };
+            if is_to_be_stopped(claim) {
+                let launched = claim.metadata.creation_timestamp.as_ref();
+                let launched = launched.map_or_else(Timestamp::now, |time| time.0);
+                locked_state(&self.state)
+                    .stopped
+                    .insert(id.to_owned(), (launched, node));
+                continue;
+            }
             locked_state(&self.state)
                 .booting
                 .insert(id.to_owned(), Timestamp::now());

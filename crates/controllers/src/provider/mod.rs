@@ -44,7 +44,20 @@ pub trait Provider: Send + Sync + 'static {
     /// Ends an instance; one that is gone already is fine.
     fn terminate(&self, provider_id: &str) -> impl Future<Output = Result<(), String>> + Send;
 
-    /// What runs, as far as it is known now.
+    /// Stops an instance, with its memory kept on disk if `hibernate`; one that is stopped already is fine.
+    fn stop(&self, provider_id: &str, hibernate: bool) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// Starts a stopped instance; one that runs already is fine.
+    fn start(&self, provider_id: &str) -> impl Future<Output = Result<(), LaunchError>> + Send;
+
+    /// Makes a stopped instance one of another type; one that is of that type already is fine.
+    fn change_type(
+        &self,
+        provider_id: &str,
+        instance_type: &str,
+    ) -> impl Future<Output = Result<(), String>> + Send;
+
+    /// What runs or is stopped, as far as it is known now.
     fn instances(&self) -> Vec<Instance>;
 
     /// Called once after a start with the claims that have an instance but no node.

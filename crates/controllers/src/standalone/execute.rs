@@ -126,6 +126,23 @@ impl<P: Provider> Executor<P> {
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
+                    Action::Stop {
+                        provider_id,
+                        hibernate,
+                    } => self.beside(key, move |this| async move {
+                        let stopped = this.provider.stop(&provider_id, hibernate).await;
+                        stopped.map_err(Failure::Refused)
+                    }),
+                    Action::Start { provider_id } => {
+                        self.beside(key, move |this| async move { this.start(&provider_id).await });
+                    }
+                    Action::ChangeType {
+                        provider_id,
+                        instance_type,
+                    } => self.beside(key, move |this| async move {
+                        let changed = this.provider.change_type(&provider_id, &instance_type).await;
+                        changed.map_err(Failure::Refused)
+                    }),
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);
@@ -246,7 +263,11 @@ impl<P: Provider> Executor<P> {
                 self.events.write(&announcement).await;
                 Ok(())
             }
-            Action::Launch { .. } | Action::Terminate { .. } => Ok(()),
+            Action::Launch { .. }
+            | Action::Terminate { .. }
+            | Action::Stop { .. }
+            | Action::Start { .. }
+            | Action::ChangeType { .. } => Ok(()),
         }
     }
 
@@ -304,11 +325,7 @@ impl<P: Provider> Executor<P> {
                 self.events
                     .write(&warn_of("InsufficientCapacityError", &error))
                     .await;
-                if let LaunchError::InsufficientCapacity(shortages) = error {
-                    let until = Instant::now() + SHORTAGE;
-                    let shortages = shortages.into_iter().map(|one| (one, until));
-                    self.memory().shortages.extend(shortages);
-                }
+                self.remember_shortages(error);
                 let reason = "insufficient_capacity";
                 Box::pin(self.act(Action::DeleteClaim { target, reason })).await
             }
@@ -323,6 +340,24 @@ impl<P: Provider> Executor<P> {
                 Err(Failure::Refused(error))
             }
         }
+    }
+
+    fn remember_shortages(&self, error: LaunchError) {
+        if let LaunchError::InsufficientCapacity(shortages) = error {
+            let until = Instant::now() + SHORTAGE;
+            let shortages = shortages.into_iter().map(|one| (one, until));
+            self.memory().shortages.extend(shortages);
+        }
+    }
+
+    /// What is short is remembered, so that the next decision takes another type.
+    async fn start(&self, provider_id: &str) -> Result<(), Failure> {
+        let started = self.provider.start(provider_id).await;
+        started.map_err(|error| {
+            let message = error.to_string();
+            self.remember_shortages(error);
+            Failure::Refused(message)
+        })
     }
 
     async fn patch_node(&self, target: Target, change: NodeChange) -> Result<(), Failure> {

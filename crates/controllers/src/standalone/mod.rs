@@ -22,7 +22,7 @@ use kube::Client;
 use tokio::time::sleep;
 use tracing::{info, warn};
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
+use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::provider::Provider;
@@ -95,6 +95,7 @@ pub async fn run(client: Client, settings: Settings) {
         &client,
         Arc::clone(&stores.nodes),
         Arc::clone(&stores.node_classes),
+        Arc::clone(&settings.catalogue),
         settings.kwok.clone(),
     );
     provider.resume(&without_nodes(&stores.snapshot()));
@@ -133,7 +134,7 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
         .filter(|claim| {
             let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
             !is_deleting(&claim.metadata)
-                && !is_registered
+                && (!is_registered || is_to_be_stopped(claim))
                 && provider_id(claim).is_some_and(|id| !has_node(id))
         })
         .cloned()

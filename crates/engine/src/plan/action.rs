@@ -169,6 +169,25 @@ pub enum Action {
         /// The provider's name of it.
         provider_id: String,
     },
+    /// Stops an instance; one that is stopped already is fine.
+    Stop {
+        /// The provider's name of it.
+        provider_id: String,
+        /// Whether its memory is kept on disk.
+        hibernate: bool,
+    },
+    /// Starts a stopped instance; one that runs already is fine.
+    Start {
+        /// The provider's name of it.
+        provider_id: String,
+    },
+    /// Makes a stopped instance one of another type.
+    ChangeType {
+        /// The provider's name of it.
+        provider_id: String,
+        /// The new type.
+        instance_type: String,
+    },
     /// Sets the whole status of a NodePool.
     PoolStatus {
         /// The pool.
@@ -224,6 +243,16 @@ impl fmt::Display for Action {
                 )
             }
             Self::Terminate { provider_id } => write!(f, "instance {provider_id}: terminate"),
+            Self::Stop {
+                provider_id,
+                hibernate: false,
+            } => write!(f, "instance {provider_id}: stop"),
+            Self::Stop { provider_id, .. } => write!(f, "instance {provider_id}: hibernate"),
+            Self::Start { provider_id } => write!(f, "instance {provider_id}: start"),
+            Self::ChangeType {
+                provider_id,
+                instance_type,
+            } => write!(f, "instance {provider_id}: change type to {instance_type}"),
             Self::PoolStatus { target, status } => {
                 write!(f, "NodePool {}: status, {} nodes", target.name, status.nodes)
             }

@@ -10,6 +10,7 @@ mod condition;
 mod duration;
 mod objects;
 mod snapshot;
+mod spare;
 #[cfg(test)]
 pub(crate) mod world;
 
@@ -20,4 +21,5 @@ pub use objects::{
     api_list, condition_true, is_daemon_pod, is_deleting, is_terminal, label, name, node_pool_of,
     provider_id, same_taint,
 };
-pub use snapshot::{Instance, NodeClass, Shortage, Snapshot};
+pub use snapshot::{Instance, InstanceState, NodeClass, Shortage, Snapshot};
+pub use spare::{Power, is_spare, is_spare_taint, is_to_be_stopped, is_used_spare, spare_taint};

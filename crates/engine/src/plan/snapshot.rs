@@ -58,6 +58,24 @@ pub struct Instance {
     pub claim: String,
     /// When it was launched.
     pub launched: Timestamp,
+    /// What it does.
+    pub state: InstanceState,
+}
+
+/// What a machine does, as its provider says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InstanceState {
+    /// It is being launched or started.
+    Pending,
+    /// It runs.
+    #[default]
+    Running,
+    /// It is being stopped or hibernated.
+    Stopping,
+    /// It is stopped or hibernated.
+    Stopped,
+    /// It is on its way to its end.
+    ShuttingDown,
 }
 
 /// A node class, as far as pools depend on it.

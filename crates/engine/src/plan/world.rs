@@ -8,7 +8,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use veneer_api::NodePool;
 
-use super::{Action, Announcement, Instance, NodeClass, Plan, Snapshot, Target, is_deleting, name};
+use super::{
+    Action, Announcement, Instance, InstanceState, NodeClass, Plan, Snapshot, Target, is_deleting, name,
+};
 use crate::catalogue::kwok;
 use crate::lifecycle::{self, Launched, Policy, after_launch};
 use crate::packing::Options;
@@ -254,8 +256,18 @@ impl World {
                     .get_or_insert_default()
                     .extend(annotations);
             }
+            Action::Stop { provider_id, .. } => self.set_state(&provider_id, InstanceState::Stopped),
+            Action::Start { provider_id } => self.set_state(&provider_id, InstanceState::Running),
+            Action::ChangeType { .. } => {}
             Action::Announce(event) => self.events.push(event),
         }
+    }
+
+    fn set_state(&mut self, provider_id: &str, state: InstanceState) {
+        let instances = self.snapshot.instances.iter_mut();
+        instances
+            .filter(|one| one.provider_id == provider_id)
+            .for_each(|one| one.state = state);
     }
 
     fn launch(&mut self, claim: &Arc<veneer_api::NodeClaim>, options: &[provision::LaunchOption]) {
@@ -268,6 +280,7 @@ impl World {
                 provider_id: id.clone(),
                 claim: claim_name.clone(),
                 launched: self.now,
+                state: InstanceState::Running,
             });
             if self.joins {
                 self.snapshot.nodes.push(read::<Node>(json!({
