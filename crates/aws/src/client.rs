@@ -64,7 +64,9 @@ impl Client {
     /// Finds out who we are and where. `region` wins over what the environment says.
     pub async fn load(region: Option<&str>) -> Result<Self, Error> {
         let provider = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
-        let connector = aws_smithy_http_client::Connector::builder().tls_provider(provider).build();
+        let connector = aws_smithy_http_client::Connector::builder()
+            .tls_provider(provider)
+            .build();
         let connector = SharedHttpConnector::new(connector);
         let shared = connector.clone();
         let mut loader = aws_config::defaults(BehaviorVersion::latest())
@@ -109,7 +111,10 @@ impl Client {
             ("Version".to_owned(), version.to_owned()),
         ];
         parameters.extend(wire::parameters(request));
-        let headers = [("content-type", "application/x-www-form-urlencoded; charset=utf-8".to_owned())];
+        let headers = [(
+            "content-type",
+            "application/x-www-form-urlencoded; charset=utf-8".to_owned(),
+        )];
         self.send(call, &headers, wire::form(&parameters)).await
     }
 
@@ -130,7 +135,12 @@ impl Client {
         })
     }
 
-    async fn send(&self, call: Call, headers: &[(&'static str, String)], body: String) -> Result<String, Error> {
+    async fn send(
+        &self,
+        call: Call,
+        headers: &[(&'static str, String)],
+        body: String,
+    ) -> Result<String, Error> {
         let url = self.endpoint(call.service());
         let mut corrected = false;
         let mut pause = PAUSE.0;
@@ -193,9 +203,15 @@ impl Client {
             let body = std::mem::replace(answer.body_mut(), SdkBody::taken());
             let body = ByteStream::new(body).collect().await;
             let body = body.map_err(|error| unreachable(chain(&error)))?;
-            Ok((status, date, String::from_utf8_lossy(&body.into_bytes()).into_owned()))
+            Ok((
+                status,
+                date,
+                String::from_utf8_lossy(&body.into_bytes()).into_owned(),
+            ))
         });
-        let answer = answer.await.map_err(|_| unreachable(format!("no answer within {TIMEOUT:?}")));
+        let answer = answer
+            .await
+            .map_err(|_| unreachable(format!("no answer within {TIMEOUT:?}")));
         let (status, date, text) = answer??;
         {
             let mut state = self.state();
@@ -220,7 +236,10 @@ impl Client {
 
     async fn credentials(&self) -> Result<Credentials, Error> {
         let known = self.state().credentials.clone();
-        let is_fresh = |one: &Credentials| one.expiry().is_none_or(|at| at > SystemTime::now() + EXPIRY_MARGIN);
+        let is_fresh = |one: &Credentials| {
+            one.expiry()
+                .is_none_or(|at| at > SystemTime::now() + EXPIRY_MARGIN)
+        };
         if let Some(known) = known.filter(is_fresh) {
             return Ok(known);
         }
@@ -244,7 +263,12 @@ impl Client {
         let skew = self.state().skew;
         let now = SystemTime::now();
         let span = Duration::from_secs(skew.unsigned_abs());
-        let now = if skew < 0 { now.checked_sub(span) } else { now.checked_add(span) }.unwrap_or(now);
+        let now = if skew < 0 {
+            now.checked_sub(span)
+        } else {
+            now.checked_add(span)
+        }
+        .unwrap_or(now);
         // The one region in which IAM signs is the first of its partition.
         let region = match service {
             Service::Iam if self.region.starts_with("cn-") => "cn-north-1",
@@ -278,7 +302,9 @@ impl Client {
             .env("AWS_ENDPOINT_URL")
             .profile("endpoint_url")
             .build();
-        let own = key.ok().and_then(|key| self.config.service_config()?.load_config(key));
+        let own = key
+            .ok()
+            .and_then(|key| self.config.service_config()?.load_config(key));
         if let Some(url) = own.as_deref().or(self.config.endpoint_url()) {
             return format!("{}/", url.trim_end_matches('/'));
         }
@@ -297,7 +323,11 @@ fn endpoint(service: Service, region: &str, fips: bool, dual: bool) -> String {
         _ => ("amazonaws.com", "api.aws"),
     };
     let name = service.name();
-    let name = if fips { format!("{name}-fips") } else { name.to_owned() };
+    let name = if fips {
+        format!("{name}-fips")
+    } else {
+        name.to_owned()
+    };
     let domain = if dual { dual_domain } else { domain };
     match service {
         // IAM has one endpoint for each partition.
@@ -312,7 +342,10 @@ fn endpoint(service: Service, region: &str, fips: bool, dual: bool) -> String {
 fn refusal(text: &str) -> Option<(String, String)> {
     if let Ok(document) = roxmltree::Document::parse(text) {
         let of = |name| wire::find(document.root(), name).and_then(|one| one.text());
-        return Some((of("Code")?.to_owned(), of("Message").unwrap_or_default().to_owned()));
+        return Some((
+            of("Code")?.to_owned(),
+            of("Message").unwrap_or_default().to_owned(),
+        ));
     }
     let value: Value = serde_json::from_str(text).ok()?;
     let of = |name: &str| value.get(name).and_then(Value::as_str);
@@ -364,12 +397,48 @@ mod tests {
     #[test]
     fn endpoints_follow_the_partition() {
         let cases = [
-            (Service::Ec2, "us-west-2", false, false, "https://ec2.us-west-2.amazonaws.com/"),
-            (Service::Ec2, "us-gov-west-1", true, false, "https://ec2-fips.us-gov-west-1.amazonaws.com/"),
-            (Service::Sqs, "eu-west-1", false, true, "https://sqs.eu-west-1.api.aws/"),
-            (Service::Ssm, "cn-north-1", false, false, "https://ssm.cn-north-1.amazonaws.com.cn/"),
-            (Service::Iam, "eu-west-1", false, false, "https://iam.amazonaws.com/"),
-            (Service::Iam, "us-gov-east-1", false, false, "https://iam.us-gov.amazonaws.com/"),
+            (
+                Service::Ec2,
+                "us-west-2",
+                false,
+                false,
+                "https://ec2.us-west-2.amazonaws.com/",
+            ),
+            (
+                Service::Ec2,
+                "us-gov-west-1",
+                true,
+                false,
+                "https://ec2-fips.us-gov-west-1.amazonaws.com/",
+            ),
+            (
+                Service::Sqs,
+                "eu-west-1",
+                false,
+                true,
+                "https://sqs.eu-west-1.api.aws/",
+            ),
+            (
+                Service::Ssm,
+                "cn-north-1",
+                false,
+                false,
+                "https://ssm.cn-north-1.amazonaws.com.cn/",
+            ),
+            (
+                Service::Iam,
+                "eu-west-1",
+                false,
+                false,
+                "https://iam.amazonaws.com/",
+            ),
+            (
+                Service::Iam,
+                "us-gov-east-1",
+                false,
+                false,
+                "https://iam.us-gov.amazonaws.com/",
+            ),
         ];
         for (service, region, fips, dual, expected) in cases {
             assert_eq!(endpoint(service, region, fips, dual), expected);
@@ -379,9 +448,15 @@ mod tests {
     #[test]
     fn refusals_are_read_in_every_form() {
         let xml = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>slow</Message></Error></Errors></Response>";
-        assert_eq!(refusal(xml), Some(("RequestLimitExceeded".to_owned(), "slow".to_owned())));
+        assert_eq!(
+            refusal(xml),
+            Some(("RequestLimitExceeded".to_owned(), "slow".to_owned()))
+        );
         let json = r#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"no"}"#;
-        assert_eq!(refusal(json), Some(("QueueDoesNotExist".to_owned(), "no".to_owned())));
+        assert_eq!(
+            refusal(json),
+            Some(("QueueDoesNotExist".to_owned(), "no".to_owned()))
+        );
         assert_eq!(refusal("<html>500"), None);
         assert_eq!(read_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
     }

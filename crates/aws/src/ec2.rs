@@ -150,7 +150,9 @@ fn time(item: Node<'_, '_>, name: &str) -> Option<Timestamp> {
 
 fn tags(node: Node<'_, '_>) -> BTreeMap<String, String> {
     let items = items(node, "tagSet").into_iter();
-    items.map(|item| (field(item, "key"), field(item, "value"))).collect()
+    items
+        .map(|item| (field(item, "key"), field(item, "value")))
+        .collect()
 }
 
 impl Client {
@@ -216,7 +218,8 @@ impl Client {
     pub(crate) async fn images(&self, mut filters: Vec<Value>, owners: &[&str]) -> Result<Vec<Image>, Error> {
         filters.push(filter("state", &["available"]));
         let mut found = Vec::new();
-        let request = json!({"Filter": filters, "Owner": owners, "IncludeDeprecated": true, "MaxResults": 1000});
+        let request =
+            json!({"Filter": filters, "Owner": owners, "IncludeDeprecated": true, "MaxResults": 1000});
         self.pages(Call::DescribeImages, request, |root| {
             for item in items(root, "imagesSet") {
                 found.push(Image {
@@ -333,7 +336,9 @@ impl Client {
     /// Makes a stopped instance one of another type.
     pub(crate) async fn change_type(&self, id: &str, instance_type: &str) -> Result<(), Error> {
         let request = json!({"InstanceId": id, "InstanceType": {"Value": instance_type}});
-        self.query(Call::ModifyInstanceAttribute, &request).await.map(|_| ())
+        self.query(Call::ModifyInstanceAttribute, &request)
+            .await
+            .map(|_| ())
     }
 
     /// The spot prices of the last moment, of every type and zone.
@@ -370,7 +375,8 @@ fn machine(item: Node<'_, '_>) -> Machine {
         zone: under("placement", "availabilityZone"),
         state: under("instanceState", "name"),
         launched: time(item, "launchTime").unwrap_or(Timestamp::UNIX_EPOCH),
-        is_spot: field(item, "instanceLifecycle") == "spot" || !field(item, "spotInstanceRequestId").is_empty(),
+        is_spot: field(item, "instanceLifecycle") == "spot"
+            || !field(item, "spotInstanceRequestId").is_empty(),
         image_id: field(item, "imageId"),
         can_hibernate: under("hibernationOptions", "configured") == "true",
         is_hibernated: under("stateReason", "code").contains("Hibernate"),

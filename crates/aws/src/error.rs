@@ -53,7 +53,12 @@ const THROTTLED: [&str; 8] = [
     "EC2ThrottledException",
     "SlowDown",
 ];
-const EXPIRED: [&str; 4] = ["ExpiredToken", "ExpiredTokenException", "RequestExpired", "TokenRefreshRequired"];
+const EXPIRED: [&str; 4] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "RequestExpired",
+    "TokenRefreshRequired",
+];
 const SKEWED: [&str; 5] = [
     "RequestTimeTooSkewed",
     "RequestExpired",
@@ -100,7 +105,9 @@ impl Error {
         match self {
             Self::Unreachable { .. } => true,
             Self::Refused { status, .. } => {
-                self.is_throttled() || *status >= 500 || matches!(self.code(), "InternalError" | "ServiceUnavailable")
+                self.is_throttled()
+                    || *status >= 500
+                    || matches!(self.code(), "InternalError" | "ServiceUnavailable")
             }
             _ => false,
         }

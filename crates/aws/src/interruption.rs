@@ -99,7 +99,9 @@ pub fn read(body: &str) -> Option<Event> {
         ("aws.health", "AWS Health Event") => {
             let about_ec2 = text("/detail/service") == Some("EC2");
             let is_change = text("/detail/eventTypeCategory") == Some("scheduledChange");
-            let entities = message.pointer("/detail/affectedEntities").and_then(Value::as_array)?;
+            let entities = message
+                .pointer("/detail/affectedEntities")
+                .and_then(Value::as_array)?;
             let ids = entities.iter().filter_map(|one| one.get("entityValue")?.as_str());
             let ids: Vec<String> = ids.map(str::to_owned).collect();
             if !about_ec2 || !is_change {
@@ -125,11 +127,41 @@ mod tests {
         let health = r#"{"source":"aws.health","detail-type":"AWS Health Event","detail":{"service":"EC2",
             "eventTypeCategory":"scheduledChange","affectedEntities":[{"entityValue":"i-1"},{"entityValue":"i-2"}]}}"#;
         let cases = [
-            (ec2("EC2 Spot Instance Interruption Warning", r#"{"instance-id":"i-1"}"#), Some((Kind::SpotInterruption, 1))),
-            (ec2("EC2 Instance Rebalance Recommendation", r#"{"instance-id":"i-1"}"#), Some((Kind::Rebalance, 1))),
-            (ec2("EC2 Instance State-change Notification", r#"{"instance-id":"i-1","state":"Stopping"}"#), Some((Kind::Stopping, 1))),
-            (ec2("EC2 Instance State-change Notification", r#"{"instance-id":"i-1","state":"terminated"}"#), Some((Kind::Terminating, 1))),
-            (ec2("EC2 Instance State-change Notification", r#"{"instance-id":"i-1","state":"running"}"#), None),
+            (
+                ec2(
+                    "EC2 Spot Instance Interruption Warning",
+                    r#"{"instance-id":"i-1"}"#,
+                ),
+                Some((Kind::SpotInterruption, 1)),
+            ),
+            (
+                ec2(
+                    "EC2 Instance Rebalance Recommendation",
+                    r#"{"instance-id":"i-1"}"#,
+                ),
+                Some((Kind::Rebalance, 1)),
+            ),
+            (
+                ec2(
+                    "EC2 Instance State-change Notification",
+                    r#"{"instance-id":"i-1","state":"Stopping"}"#,
+                ),
+                Some((Kind::Stopping, 1)),
+            ),
+            (
+                ec2(
+                    "EC2 Instance State-change Notification",
+                    r#"{"instance-id":"i-1","state":"terminated"}"#,
+                ),
+                Some((Kind::Terminating, 1)),
+            ),
+            (
+                ec2(
+                    "EC2 Instance State-change Notification",
+                    r#"{"instance-id":"i-1","state":"running"}"#,
+                ),
+                None,
+            ),
             (ec2("EC2 Spot Instance Interruption Warning", "{}"), None),
             (ec2("Something new", r#"{"instance-id":"i-1"}"#), None),
             (health.to_owned(), Some((Kind::ScheduledChange, 2))),
@@ -143,8 +175,14 @@ mod tests {
             let found = read(&body).map(|event| (event.kind, event.instances.len()));
             assert_eq!(found, expected, "{body}");
         }
-        let inner = ec2("EC2 Spot Instance Interruption Warning", r#"{"instance-id":"i-1"}"#);
+        let inner = ec2(
+            "EC2 Spot Instance Interruption Warning",
+            r#"{"instance-id":"i-1"}"#,
+        );
         let wrapped = serde_json::json!({"Type": "Notification", "Message": inner}).to_string();
-        assert_eq!(read(&wrapped).map(|event| event.kind), Some(Kind::SpotInterruption));
+        assert_eq!(
+            read(&wrapped).map(|event| event.kind),
+            Some(Kind::SpotInterruption)
+        );
     }
 }

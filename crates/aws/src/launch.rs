@@ -79,7 +79,11 @@ impl Ec2 {
         options: &[LaunchOption],
     ) -> Result<Launched, Failure> {
         if let Some(machine) = self.machine_of(name(&claim.metadata)) {
-            info!(node_claim = name(&claim.metadata), instance = machine.id, "found the instance of an earlier attempt");
+            info!(
+                node_claim = name(&claim.metadata),
+                instance = machine.id,
+                "found the instance of an earlier attempt"
+            );
             return Ok(adopted(&machine, options));
         }
         let mut left = options.to_vec();
@@ -189,10 +193,15 @@ impl Ec2 {
         let mut places: HashMap<&str, usize> = HashMap::new();
         for option in options {
             let entries = self.by_name.get(option.instance_type.as_str());
-            for it in entries.into_iter().flatten().filter_map(|entry| self.catalogue.types.get(*entry)) {
+            for it in entries
+                .into_iter()
+                .flatten()
+                .filter_map(|entry| self.catalogue.types.get(*entry))
+            {
                 let own = &self.catalogue.vocabulary;
                 let offering = it.offerings.iter().find(|offering| {
-                    offering.capacity_type(own) == Some(&option.capacity_type) && offering.zone(own) == Some(&option.zone)
+                    offering.capacity_type(own) == Some(&option.capacity_type)
+                        && offering.zone(own) == Some(&option.zone)
                 });
                 let Some(offering) = offering else { continue };
                 let at = *places.entry(&it.name).or_insert_with(|| {
@@ -215,10 +224,15 @@ impl Ec2 {
             }
         }
         let annotations = claim.metadata.annotations.as_ref();
-        let says = |key: &str| annotations.and_then(|all| all.get(key)).is_some_and(|value| value == "true");
+        let says = |key: &str| {
+            annotations
+                .and_then(|all| all.get(key))
+                .is_some_and(|value| value == "true")
+        };
         let relaxed = says(karpenter::NODECLAIM_MIN_VALUES_RELAXED);
         let mut made = launcher.claim(&requirements, requests, candidates, relaxed);
-        made.price_overlay = annotations.is_some_and(|all| all.contains_key(karpenter::PRICE_OVERLAY_APPLIED));
+        made.price_overlay =
+            annotations.is_some_and(|all| all.contains_key(karpenter::PRICE_OVERLAY_APPLIED));
         made
     }
 
@@ -252,7 +266,10 @@ impl Ec2 {
         // Held while they are made, so that a burst of claims makes each one once.
         let mut known = self.templates.lock().await;
         for (template, request) in &planned.templates {
-            if known.get(template).is_none_or(|used| used.elapsed() > TEMPLATE_LIFE / 2) {
+            if known
+                .get(template)
+                .is_none_or(|used| used.elapsed() > TEMPLATE_LIFE / 2)
+            {
                 self.client.create_template(request).await?;
                 debug!(template, "launch template is there");
             }
@@ -280,7 +297,10 @@ impl Ec2 {
     }
 
     fn shortages_of(&self, planned: &Planned, answer: &FleetAnswer) -> Vec<Shortage> {
-        let errors = answer.errors.iter().filter(|one| SHORT.contains(&one.code.as_str()));
+        let errors = answer
+            .errors
+            .iter()
+            .filter(|one| SHORT.contains(&one.code.as_str()));
         let mut short: Vec<Shortage> = Vec::new();
         for error in errors {
             if error.code == "InsufficientFreeAddressesInSubnet" {
@@ -334,7 +354,10 @@ impl Ec2 {
         let mut launched = adopted(&machine, options);
         if planned.capacity_type == engine_labels::RESERVED {
             let labels = &mut launched.labels;
-            labels.insert(karpenter::CAPACITY_TYPE.to_owned(), engine_labels::RESERVED.to_owned());
+            labels.insert(
+                karpenter::CAPACITY_TYPE.to_owned(),
+                engine_labels::RESERVED.to_owned(),
+            );
         }
         Some(launched)
     }
@@ -373,11 +396,24 @@ pub(crate) fn fleet_request(
     let mut tags = names::launch_tags(cluster, class, claim);
     let fleet_tags = tag_list(&tags);
     tags.insert(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned());
-    tags.insert("Name".to_owned(), format!("{}/{}", veneer_engine::plan::node_pool_of(&claim.metadata), name(&claim.metadata)));
-    tags.extend(class.spec.as_ref().and_then(|spec| Some(("Name".to_owned(), spec.tags.get("Name")?.clone()))));
+    tags.insert(
+        "Name".to_owned(),
+        format!(
+            "{}/{}",
+            veneer_engine::plan::node_pool_of(&claim.metadata),
+            name(&claim.metadata)
+        ),
+    );
+    tags.extend(
+        class
+            .spec
+            .as_ref()
+            .and_then(|spec| Some(("Name".to_owned(), spec.tags.get("Name")?.clone()))),
+    );
     let strategy = planned.request.strategy.map(|one| one.as_str());
     let target = planned.request.target;
-    let reserved = (target == TargetCapacity::ReservedCapacity).then_some("interruptible-capacity-reservation");
+    let reserved =
+        (target == TargetCapacity::ReservedCapacity).then_some("interruptible-capacity-reservation");
     json!({
         "Type": "instant",
         "ClientToken": names::token(claim, attempt),
@@ -404,31 +440,47 @@ fn shortage(option: &LaunchOption) -> Shortage {
 }
 
 fn is_same(one: &Shortage, option: &LaunchOption) -> bool {
-    one.instance_type == option.instance_type && one.capacity_type == option.capacity_type && one.zone == option.zone
+    one.instance_type == option.instance_type
+        && one.capacity_type == option.capacity_type
+        && one.zone == option.zone
 }
 
 /// An instance as the claim will have it.
 fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
-    let capacity_type = if machine.is_spot { engine_labels::SPOT } else { engine_labels::ON_DEMAND };
-    let of_type = options.iter().filter(|option| option.instance_type == machine.instance_type);
+    let capacity_type = if machine.is_spot {
+        engine_labels::SPOT
+    } else {
+        engine_labels::ON_DEMAND
+    };
+    let of_type = options
+        .iter()
+        .filter(|option| option.instance_type == machine.instance_type);
     let same = |option: &&LaunchOption| option.zone == machine.zone && option.capacity_type == capacity_type;
     let option = of_type.clone().find(same).or_else(|| of_type.clone().next());
     let mut labels = option.map(|option| option.labels.clone()).unwrap_or_default();
-    labels.insert(kubernetes::INSTANCE_TYPE.to_owned(), machine.instance_type.clone());
+    labels.insert(
+        kubernetes::INSTANCE_TYPE.to_owned(),
+        machine.instance_type.clone(),
+    );
     labels.insert(kubernetes::ZONE.to_owned(), machine.zone.clone());
     labels.insert(karpenter::CAPACITY_TYPE.to_owned(), capacity_type.to_owned());
     Launched {
         provider_id: provider_id(machine),
         labels,
         capacity: option.map(|option| option.capacity.clone()).unwrap_or_default(),
-        allocatable: option.map(|option| option.allocatable.clone()).unwrap_or_default(),
+        allocatable: option
+            .map(|option| option.allocatable.clone())
+            .unwrap_or_default(),
         image_id: Some(machine.image_id.clone()).filter(|id| !id.is_empty()),
     }
 }
 
 /// What EC2 said, once for each different thing.
 fn combined(errors: &[FleetError]) -> String {
-    let mut texts: Vec<String> = errors.iter().map(|one| format!("{}: {}", one.code, one.message)).collect();
+    let mut texts: Vec<String> = errors
+        .iter()
+        .map(|one| format!("{}: {}", one.code, one.message))
+        .collect();
     texts.sort();
     texts.dedup();
     match texts.is_empty() {

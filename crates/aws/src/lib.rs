@@ -32,4 +32,4 @@ pub use launch::Failure;
 pub use names::{CLAIM_TAG, CLUSTER_TAG};
 pub use provider::{Ec2, instance_id, provider_id};
 pub use services::Message;
-pub use template::{Cluster, HIBERNATE};
+pub use template::Cluster;

@@ -19,7 +19,11 @@ fn digest(parts: &[&str]) -> String {
         hash.update(part.as_bytes());
         hash.update([0]);
     }
-    hash.finalize().iter().take(10).map(|byte| format!("{byte:02x}")).collect()
+    hash.finalize()
+        .iter()
+        .take(10)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }
 
 /// The name of a launch template with this content.
@@ -50,9 +54,20 @@ pub(crate) fn class_tags(cluster: &str, class: &EC2NodeClass) -> BTreeMap<String
 }
 
 /// Tags of a launch: those of the class, and to whom it belongs.
-pub(crate) fn launch_tags(cluster: &str, class: &EC2NodeClass, claim: &NodeClaim) -> BTreeMap<String, String> {
-    let mut tags = class.spec.as_ref().map(|spec| spec.tags.clone()).unwrap_or_default();
+pub(crate) fn launch_tags(
+    cluster: &str,
+    class: &EC2NodeClass,
+    claim: &NodeClaim,
+) -> BTreeMap<String, String> {
+    let mut tags = class
+        .spec
+        .as_ref()
+        .map(|spec| spec.tags.clone())
+        .unwrap_or_default();
     tags.extend(class_tags(cluster, class));
-    tags.insert(karpenter::NODEPOOL.to_owned(), node_pool_of(&claim.metadata).to_owned());
+    tags.insert(
+        karpenter::NODEPOOL.to_owned(),
+        node_pool_of(&claim.metadata).to_owned(),
+    );
     tags
 }

@@ -57,7 +57,10 @@ pub fn family(spec: &Ec2NodeClassSpec) -> AmiFamily {
     if let Some(family) = &spec.ami_family {
         return family.clone();
     }
-    let mut aliases = spec.ami_selector_terms.iter().filter_map(|term| term.alias.as_deref());
+    let mut aliases = spec
+        .ami_selector_terms
+        .iter()
+        .filter_map(|term| term.alias.as_deref());
     let family = aliases.next().and_then(|alias| alias.split('@').next());
     match family.unwrap_or_default() {
         "al2" => AmiFamily::Al2,
@@ -89,14 +92,29 @@ async fn subnets(client: &Client, spec: &Ec2NodeClassSpec) -> Result<Vec<Subnet>
     if !ids.is_empty() {
         queries.push(vec![filter("subnet-id", &ids)]);
     }
-    queries.extend(terms.iter().filter(|term| term.id.is_none()).map(|term| tag_filters(&term.tags)));
+    queries.extend(
+        terms
+            .iter()
+            .filter(|term| term.id.is_none())
+            .map(|term| tag_filters(&term.tags)),
+    );
     let mut found: BTreeMap<String, Subnet> = BTreeMap::new();
     for query in queries {
-        found.extend(client.subnets(query).await?.into_iter().map(|one| (one.id.clone(), one)));
+        found.extend(
+            client
+                .subnets(query)
+                .await?
+                .into_iter()
+                .map(|one| (one.id.clone(), one)),
+        );
     }
     let mut found: Vec<Subnet> = found.into_values().collect();
     // The one with the most room first, as people expect to see it.
-    found.sort_by(|a, b| b.free_addresses.cmp(&a.free_addresses).then_with(|| a.id.cmp(&b.id)));
+    found.sort_by(|a, b| {
+        b.free_addresses
+            .cmp(&a.free_addresses)
+            .then_with(|| a.id.cmp(&b.id))
+    });
     Ok(found)
 }
 
@@ -110,7 +128,9 @@ async fn groups(client: &Client, spec: &Ec2NodeClassSpec) -> Result<Vec<Group>, 
             queries.push(vec![filter(key, values)]);
         }
     }
-    let tagged = terms.iter().filter(|term| term.id.is_none() && term.name.is_none());
+    let tagged = terms
+        .iter()
+        .filter(|term| term.id.is_none() && term.name.is_none());
     queries.extend(tagged.map(|term| tag_filters(&term.tags)));
     let mut found: BTreeMap<String, Group> = BTreeMap::new();
     for query in queries {
@@ -179,13 +199,22 @@ impl Variant {
 /// The parameters that hold the images of an alias.
 fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Variant])> {
     let (family, release) = alias.split_once('@').unwrap_or((alias, "latest"));
-    let recommended = |named: String| if release == "latest" { "recommended".to_owned() } else { named };
+    let recommended = |named: String| {
+        if release == "latest" {
+            "recommended".to_owned()
+        } else {
+            named
+        }
+    };
     let eks = format!("/aws/service/eks/optimized-ami/{version}");
     match family {
         "al2023" => {
             let path = |arch: &str, variant: &str| {
                 let named = format!("amazon-eks-node-al2023-{arch}-{variant}-{version}-{release}");
-                format!("{eks}/amazon-linux-2023/{arch}/{variant}/{}/image_id", recommended(named))
+                format!(
+                    "{eks}/amazon-linux-2023/{arch}/{variant}/{}/image_id",
+                    recommended(named)
+                )
             };
             vec![
                 (path("x86_64", "standard"), &[Variant::Standard]),
@@ -203,7 +232,10 @@ fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Varian
             vec![
                 (path("amazon-linux-2", "node"), &[Variant::Standard]),
                 (path("amazon-linux-2-arm64", "arm64-node"), &[Variant::Standard]),
-                (path("amazon-linux-2-gpu", "gpu-node"), &[Variant::Neuron, Variant::Nvidia]),
+                (
+                    path("amazon-linux-2-gpu", "gpu-node"),
+                    &[Variant::Neuron, Variant::Nvidia],
+                ),
             ]
         }
         "bottlerocket" => {
@@ -250,7 +282,10 @@ async fn images(
             ));
         }
         let ids: Vec<&str> = known.keys().map(String::as_str).collect();
-        let found = client.images(vec![filter("image-id", &ids)], &[]).await.map_err(text)?;
+        let found = client
+            .images(vec![filter("image-id", &ids)], &[])
+            .await
+            .map_err(text)?;
         return Ok(chosen(&found, &known, now));
     }
     let mut ids: Vec<String> = terms.iter().filter_map(|term| term.id.clone()).collect();
@@ -260,9 +295,17 @@ async fn images(
     let mut found = Vec::new();
     if !ids.is_empty() {
         let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
-        found.extend(client.images(vec![filter("image-id", &ids)], &[]).await.map_err(text)?);
+        found.extend(
+            client
+                .images(vec![filter("image-id", &ids)], &[])
+                .await
+                .map_err(text)?,
+        );
     }
-    for term in terms.iter().filter(|term| term.id.is_none() && term.ssm_parameter.is_none()) {
+    for term in terms
+        .iter()
+        .filter(|term| term.id.is_none() && term.ssm_parameter.is_none())
+    {
         let (filters, owners) = image_query(term);
         found.extend(client.images(filters, &owners).await.map_err(text)?);
     }
@@ -285,7 +328,13 @@ fn image_query(term: &AmiSelectorTerm) -> (Vec<Value>, Vec<&str>) {
 
 /// Of the images that suit the same types the newest that is not retired; newest first.
 fn chosen(found: &[Image], known: &BTreeMap<String, &'static [Variant]>, now: Timestamp) -> Vec<Ami> {
-    let rank = |image: &Image| (image.deprecated.is_none_or(|at| at > now), image.created, image.name.clone());
+    let rank = |image: &Image| {
+        (
+            image.deprecated.is_none_or(|at| at > now),
+            image.created,
+            image.name.clone(),
+        )
+    };
     let mut best: BTreeMap<String, (&Image, Vec<NodeSelectorRequirement>)> = BTreeMap::new();
     for image in found {
         let arch = match image.architecture.as_str() {
@@ -294,7 +343,8 @@ fn chosen(found: &[Image], known: &BTreeMap<String, &'static [Variant]>, now: Ti
             _ => continue,
         };
         let variants = known.get(&image.id).copied().unwrap_or_default();
-        let mut sets: Vec<Vec<NodeSelectorRequirement>> = variants.iter().map(|one| one.requirements()).collect();
+        let mut sets: Vec<Vec<NodeSelectorRequirement>> =
+            variants.iter().map(|one| one.requirements()).collect();
         if sets.is_empty() {
             sets.push(Vec::new());
         }
@@ -332,18 +382,24 @@ fn chosen(found: &[Image], known: &BTreeMap<String, &'static [Variant]>, now: Ti
 pub fn status(class: &EC2NodeClass, found: &Found, now: Timestamp) -> Ec2NodeClassStatus {
     let mut status = class.status.clone().unwrap_or_default();
     let mut conditions = Conditions::new(&status.conditions, class.metadata.generation, now);
-    let mut judge = |type_: &str, what: &str, field: &str, outcome: Result<usize, &String>, had: bool| match outcome {
-        Ok(0) => conditions.set(
-            type_,
-            ConditionStatus::False,
-            &format!("{what}NotFound"),
-            &format!("{field} of {} match nothing", name(&class.metadata)),
-        ),
-        Ok(_) => conditions.set_true(type_),
-        // What was found before still stands.
-        Err(_) if had => {}
-        Err(error) => conditions.set(type_, ConditionStatus::Unknown, &format!("{what}LookupFailed"), error),
-    };
+    let mut judge =
+        |type_: &str, what: &str, field: &str, outcome: Result<usize, &String>, had: bool| match outcome {
+            Ok(0) => conditions.set(
+                type_,
+                ConditionStatus::False,
+                &format!("{what}NotFound"),
+                &format!("{field} of {} match nothing", name(&class.metadata)),
+            ),
+            Ok(_) => conditions.set_true(type_),
+            // What was found before still stands.
+            Err(_) if had => {}
+            Err(error) => conditions.set(
+                type_,
+                ConditionStatus::Unknown,
+                &format!("{what}LookupFailed"),
+                error,
+            ),
+        };
     judge(
         CONDITION_SUBNETS_READY,
         "Subnets",
@@ -369,7 +425,10 @@ pub fn status(class: &EC2NodeClass, found: &Found, now: Timestamp) -> Ec2NodeCla
         CONDITION_INSTANCE_PROFILE_READY,
         "InstanceProfile",
         "role or instanceProfile",
-        found.profile.as_ref().map(|profile| usize::from(!profile.is_empty())),
+        found
+            .profile
+            .as_ref()
+            .map(|profile| usize::from(!profile.is_empty())),
         status.instance_profile.is_some(),
     );
     conditions.sum_up(&NEEDED);

@@ -39,11 +39,31 @@ pub fn action(call: Call) -> String {
 /// The policy as IAM reads it.
 #[must_use]
 pub fn document(scope: &Scope) -> Value {
-    let Scope { partition, region, account, cluster, queue, node_role } = scope;
+    let Scope {
+        partition,
+        region,
+        account,
+        cluster,
+        queue,
+        node_role,
+    } = scope;
     let owned = format!("kubernetes.io/cluster/{cluster}");
     let ec2 = |kind: &str| format!("arn:{partition}:ec2:{region}:*:{kind}/*");
-    let made = ["fleet", "instance", "volume", "network-interface", "launch-template", "spot-instances-request"];
-    let used = ["security-group", "subnet", "launch-template", "capacity-reservation", "placement-group"];
+    let made = [
+        "fleet",
+        "instance",
+        "volume",
+        "network-interface",
+        "launch-template",
+        "spot-instances-request",
+    ];
+    let used = [
+        "security-group",
+        "subnet",
+        "launch-template",
+        "capacity-reservation",
+        "placement-group",
+    ];
     let mut uses: Vec<String> = used.iter().map(|kind| ec2(kind)).collect();
     uses.extend(["image", "snapshot"].map(|kind| format!("arn:{partition}:ec2:{region}::{kind}/*")));
     let mut creates = actions(Reach::Create);

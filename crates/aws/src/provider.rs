@@ -112,7 +112,9 @@ impl Ec2 {
         let found = self.client.machines(mine).await?;
         let mut memory = self.memory();
         memory.listed = found.into_iter().map(|one| (one.id.clone(), one)).collect();
-        let Memory { listed, young, ended, .. } = &mut *memory;
+        let Memory {
+            listed, young, ended, ..
+        } = &mut *memory;
         young.retain(|id, (_, since)| !listed.contains_key(id) && since.elapsed() < YOUNG);
         ended.retain(|id, asked| listed.contains_key(id) || asked.elapsed() < ASKED);
         Ok(listed.len())
@@ -122,7 +124,10 @@ impl Ec2 {
     #[must_use]
     pub fn machines(&self) -> Vec<Machine> {
         let memory = self.memory();
-        let young = memory.young.values().filter(|(one, _)| !memory.ended.contains_key(&one.id));
+        let young = memory
+            .young
+            .values()
+            .filter(|(one, _)| !memory.ended.contains_key(&one.id));
         let mut all: Vec<Machine> = memory.listed.values().cloned().collect();
         all.extend(young.map(|(one, _)| one.clone()));
         all
@@ -170,7 +175,9 @@ impl Ec2 {
     }
 
     pub(crate) fn remember(&self, machine: Machine) {
-        self.memory().young.insert(machine.id.clone(), (machine, Instant::now()));
+        self.memory()
+            .young
+            .insert(machine.id.clone(), (machine, Instant::now()));
     }
 
     /// Waits for an instance that an earlier attempt may have made.
@@ -191,7 +198,12 @@ impl Ec2 {
     /// Ends an instance; one that is gone is fine. Those of the same moment share a request.
     pub async fn terminate(&self, provider_id: &str) -> Result<(), Error> {
         let id = instance_id(provider_id).to_owned();
-        if self.memory().ended.get(&id).is_some_and(|asked| asked.elapsed() < ASKED) {
+        if self
+            .memory()
+            .ended
+            .get(&id)
+            .is_some_and(|asked| asked.elapsed() < ASKED)
+        {
             return Ok(());
         }
         let (answer, waits) = oneshot::channel();
@@ -223,7 +235,9 @@ impl Ec2 {
             let result = self.end_all(&mut ids).await;
             if result.is_ok() {
                 let now = Instant::now();
-                self.memory().ended.extend(batch.iter().map(|(id, _)| (id.clone(), now)));
+                self.memory()
+                    .ended
+                    .extend(batch.iter().map(|(id, _)| (id.clone(), now)));
             }
             for (_, waits) in batch {
                 // Whoever asked may have gone.
@@ -266,15 +280,26 @@ impl Ec2 {
         match machine.state.as_str() {
             "stopping" | "stopped" => return Ok(()),
             "running" => {}
-            state => return Err(format!("instance {id} is {state}; only a running one can be stopped")),
+            state => {
+                return Err(format!(
+                    "instance {id} is {state}; only a running one can be stopped"
+                ));
+            }
         }
         if machine.is_spot {
-            return Err(format!("instance {id} is a spot instance; only on-demand ones can be stopped and started again"));
+            return Err(format!(
+                "instance {id} is a spot instance; only on-demand ones can be stopped and started again"
+            ));
         }
         if hibernate && !machine.can_hibernate {
-            return Err(format!("instance {id} was not launched for hibernation; stop it without, or launch another"));
+            return Err(format!(
+                "instance {id} was not launched for hibernation; stop it without, or launch another"
+            ));
         }
-        self.client.stop(id, hibernate).await.map_err(|error| error.to_string())
+        self.client
+            .stop(id, hibernate)
+            .await
+            .map_err(|error| error.to_string())
     }
 
     /// Starts a stopped instance. One that is starting or running is fine.
@@ -285,7 +310,9 @@ impl Ec2 {
             "stopped" => {}
             state => {
                 let id = &machine.id;
-                return Err(Failure::Other(format!("instance {id} is {state}; only a stopped one can be started")));
+                return Err(Failure::Other(format!(
+                    "instance {id} is {state}; only a stopped one can be started"
+                )));
             }
         }
         self.client.start(&machine.id).await.map_err(|error| {
@@ -308,12 +335,21 @@ impl Ec2 {
             return Ok(());
         }
         if machine.state != "stopped" {
-            return Err(format!("instance {id} is {}; only a stopped one can change its type", machine.state));
+            return Err(format!(
+                "instance {id} is {}; only a stopped one can change its type",
+                machine.state
+            ));
         }
         if machine.is_hibernated {
-            return Err(format!("instance {id} is hibernated; its memory fits {} only", machine.instance_type));
+            return Err(format!(
+                "instance {id} is hibernated; its memory fits {} only",
+                machine.instance_type
+            ));
         }
-        let (from, to) = (self.architecture(&machine.instance_type), self.architecture(instance_type));
+        let (from, to) = (
+            self.architecture(&machine.instance_type),
+            self.architecture(instance_type),
+        );
         if to.is_none() {
             return Err(format!("{instance_type} is no instance type of the catalogue"));
         }
@@ -334,6 +370,8 @@ impl Ec2 {
         let vocabulary = &self.catalogue.vocabulary;
         let arch = vocabulary.get(veneer_engine::labels::ARCH)?;
         let value = self.catalogue.types.get(*entry)?.requirements.get(arch);
-        value.and_then(Requirement::single_value).map(|value| vocabulary.text(value))
+        value
+            .and_then(Requirement::single_value)
+            .map(|value| vocabulary.text(value))
     }
 }

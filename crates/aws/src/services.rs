@@ -8,7 +8,7 @@ use crate::call::Call;
 use crate::client::Client;
 use crate::ec2::parse;
 use crate::error::Error;
-use crate::wire::{find, items, field};
+use crate::wire::{field, find, items};
 
 /// A message of a queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,7 +77,9 @@ impl Client {
         let document = parse(Call::GetInstanceProfile, &answer)?;
         let profile = find(document.root(), "InstanceProfile");
         let roles = profile.map(|one| items(one, "Roles")).unwrap_or_default();
-        Ok(Some(roles.into_iter().map(|role| field(role, "RoleName")).collect()))
+        Ok(Some(
+            roles.into_iter().map(|role| field(role, "RoleName")).collect(),
+        ))
     }
 
     /// Makes an instance profile with a role, or completes one that a crash left behind.
@@ -91,7 +93,10 @@ impl Client {
         let role = role.rsplit('/').next().unwrap_or(role);
         let roles = self.profile_roles(name).await?;
         if roles.is_none() {
-            let tags: Vec<Value> = tags.iter().map(|(key, value)| json!({"Key": key, "Value": value})).collect();
+            let tags: Vec<Value> = tags
+                .iter()
+                .map(|(key, value)| json!({"Key": key, "Value": value}))
+                .collect();
             let request = json!({"InstanceProfileName": name, "Path": "/veneer/", "Tags": {"member": tags}});
             match self.query(Call::CreateInstanceProfile, &request).await {
                 Err(error) if error.code() == "EntityAlreadyExists" => {}

@@ -10,6 +10,7 @@ use veneer_api::ec2_node_class::{AmiFamily, BlockDevice, BlockDeviceMapping};
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::launch::{LaunchTemplate, TargetCapacity};
+use veneer_engine::plan::Power;
 use veneer_engine::quantity::Quantity;
 
 use crate::names;
@@ -65,7 +66,8 @@ pub(crate) struct Draft<'a> {
 /// Tags as EC2 has them.
 pub(crate) fn tag_list(tags: &BTreeMap<String, String>) -> Vec<Value> {
     let tags = tags.iter();
-    tags.map(|(key, value)| json!({"Key": key, "Value": value})).collect()
+    tags.map(|(key, value)| json!({"Key": key, "Value": value}))
+        .collect()
 }
 
 impl Draft<'_> {
@@ -95,7 +97,10 @@ impl Draft<'_> {
         };
         let enclaves = self.claim.spec.resources.requests.keys();
         let enclaves = enclaves.clone().any(|key| key == "eks.amazonaws.com/nip-slots");
-        let nested = spec.cpu_options.as_ref().and_then(|one| one.nested_virtualization.as_ref());
+        let nested = spec
+            .cpu_options
+            .as_ref()
+            .and_then(|one| one.nested_virtualization.as_ref());
         let data = json!({
             "BlockDeviceMapping": mappings.iter().map(disk).collect::<Vec<_>>(),
             "CpuOptions": {"NestedVirtualization": nested.map(|one| one.as_str())},
@@ -119,7 +124,7 @@ impl Draft<'_> {
                 "GroupName": spec.placement_group_selector.as_ref().and_then(|one| one.name.clone()),
             },
             "EnclaveOptions": {"Enabled": enclaves},
-            "HibernationOptions": {"Configured": wants_hibernation(self.claim).then_some(true)},
+            "HibernationOptions": {"Configured": (Power::of(self.claim) == Power::Hibernate).then_some(true)},
             "CapacityReservationSpecification": reservation,
             "InstanceMarketOptions": {"MarketType": market},
         });
@@ -142,7 +147,12 @@ impl Draft<'_> {
         if kubelet.cluster_dns.is_empty() {
             kubelet.cluster_dns.extend(self.cluster.dns.clone());
         }
-        let claimed = self.claim.spec.taints.iter().chain(&self.claim.spec.startup_taints);
+        let claimed = self
+            .claim
+            .spec
+            .taints
+            .iter()
+            .chain(&self.claim.spec.startup_taints);
         let mut taints: Vec<Taint> = claimed
             .map(|one| Taint {
                 key: one.key.clone(),
@@ -211,13 +221,18 @@ impl Draft<'_> {
                     "InterfaceType": one.interface_type.as_str(),
                 }));
                 // An interface for EFA alone has no addresses to speak of.
-                if one.interface_type.as_str() == "efa-only" { place } else { plus(place) }
+                if one.interface_type.as_str() == "efa-only" {
+                    place
+                } else {
+                    plus(place)
+                }
             };
             return own.iter().map(interface).collect();
         }
         if self.part.efa_count > 0 {
             let interface = |at: i64| {
-                let place = json!({"NetworkCardIndex": at, "DeviceIndex": i64::from(at > 0), "InterfaceType": "efa"});
+                let place =
+                    json!({"NetworkCardIndex": at, "DeviceIndex": i64::from(at > 0), "InterfaceType": "efa"});
                 plus(with(place))
             };
             return (0..self.part.efa_count).map(interface).collect();
@@ -225,15 +240,6 @@ impl Draft<'_> {
         vec![plus(with(json!({"DeviceIndex": 0})))]
     }
 }
-
-/// Whether the claim's instance shall be able to hibernate: a spare that waits in that state.
-fn wants_hibernation(claim: &NodeClaim) -> bool {
-    let annotations = claim.metadata.annotations.as_ref();
-    annotations.and_then(|all| all.get(HIBERNATE)).is_some_and(|value| value == "true")
-}
-
-/// The annotation of claims whose instance shall be able to hibernate.
-pub const HIBERNATE: &str = "veneer.io/hibernation";
 
 /// Labels that the kubelet may not set on its own node.
 fn is_refused(key: &str) -> bool {
@@ -250,7 +256,9 @@ fn default_disks(family: &AmiFamily) -> Vec<BlockDeviceMapping> {
         ebs: Some(BlockDevice {
             encrypted: Some(true),
             volume_type: Some("gp3".into()),
-            volume_size: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(size.to_owned())),
+            volume_size: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(
+                size.to_owned(),
+            )),
             ..BlockDevice::default()
         }),
         ..BlockDeviceMapping::default()
@@ -258,7 +266,9 @@ fn default_disks(family: &AmiFamily) -> Vec<BlockDeviceMapping> {
     match family {
         AmiFamily::Al2 | AmiFamily::Al2023 => vec![disk("/dev/xvda", "20Gi")],
         AmiFamily::Bottlerocket => vec![disk("/dev/xvda", "4Gi"), disk("/dev/xvdb", "20Gi")],
-        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => vec![disk("/dev/sda1", "50Gi")],
+        AmiFamily::Windows2019 | AmiFamily::Windows2022 | AmiFamily::Windows2025 => {
+            vec![disk("/dev/sda1", "50Gi")]
+        }
         _ => Vec::new(),
     }
 }

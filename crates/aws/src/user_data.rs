@@ -83,7 +83,8 @@ impl Bootstrap {
 
     fn nodeadm(&self) -> Result<String, Error> {
         let cidr = self.service_cidr.as_deref().ok_or(Error::NoServiceCidr)?;
-        let mut cluster = json!({"name": self.cluster_name, "apiServerEndpoint": self.endpoint, "cidr": cidr});
+        let mut cluster =
+            json!({"name": self.cluster_name, "apiServerEndpoint": self.endpoint, "cidr": cidr});
         if let (Some(ca), Some(fields)) = (&self.ca_bundle, cluster.as_object_mut()) {
             fields.insert("certificateAuthority".to_owned(), ca.as_str().into());
         }
@@ -140,7 +141,10 @@ impl Bootstrap {
         if self.kubelet.max_pods.is_some() {
             argument("--use-max-pods", "false");
         }
-        argument("--kubelet-extra-args", &format!("'{}'", self.kubelet_arguments().join(" ")));
+        argument(
+            "--kubelet-extra-args",
+            &format!("'{}'", self.kubelet_arguments().join(" ")),
+        );
         if self.raid0 {
             argument("--local-disks", "raid0");
         }
@@ -158,7 +162,9 @@ impl Bootstrap {
             script.push_str(custom);
             script.push('\n');
         }
-        script.push_str("[string]$EKSBootstrapScriptFile = \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n");
+        script.push_str(
+            "[string]$EKSBootstrapScriptFile = \"$env:ProgramFiles\\Amazon\\EKS\\Start-EKSBootstrap.ps1\"\n",
+        );
         let _ = write!(
             script,
             "& $EKSBootstrapScriptFile -EKSClusterName '{}' -APIServerEndpoint '{}'",
@@ -167,7 +173,11 @@ impl Bootstrap {
         if let Some(ca) = &self.ca_bundle {
             let _ = write!(script, " -Base64ClusterCA '{ca}'");
         }
-        let _ = write!(script, " -KubeletExtraArgs '{}'", self.kubelet_arguments().join(" "));
+        let _ = write!(
+            script,
+            " -KubeletExtraArgs '{}'",
+            self.kubelet_arguments().join(" ")
+        );
         if let Some(dns) = self.kubelet.cluster_dns.first() {
             let _ = write!(script, " -DNSClusterIP '{dns}'");
         }
@@ -220,7 +230,9 @@ impl Bootstrap {
             ("eviction-soft-grace-period", &kubelet.eviction_soft_grace_period),
         ];
         for (key, map) in maps.into_iter().filter(|(_, map)| !map.is_empty()) {
-            let entries = map.iter().map(|(key, value)| (key.clone(), value.as_str().into()));
+            let entries = map
+                .iter()
+                .map(|(key, value)| (key.clone(), value.as_str().into()));
             set(key, toml::Value::Table(entries.collect()));
         }
         let mut taints: BTreeMap<&str, Vec<toml::Value>> = BTreeMap::new();
@@ -228,7 +240,9 @@ impl Bootstrap {
             let text = format!("{}:{}", taint.value, taint.effect);
             taints.entry(&taint.key).or_default().push(text.into());
         }
-        let taints = taints.into_iter().map(|(key, list)| (key.to_owned(), list.into()));
+        let taints = taints
+            .into_iter()
+            .map(|(key, list)| (key.to_owned(), list.into()));
         set("node-taints", toml::Value::Table(taints.collect()));
         let labels = table(kubernetes, "node-labels").ok_or_else(not_a_table)?;
         for (key, value) in &self.labels {
@@ -236,7 +250,15 @@ impl Bootstrap {
         }
         if self.raid0 {
             let commands = table(settings, "bootstrap-commands").ok_or_else(not_a_table)?;
-            let bind = ["apiclient", "ephemeral-storage", "bind", "--dirs", "/var/lib/containerd", "/var/lib/kubelet", "/var/log/pods"];
+            let bind = [
+                "apiclient",
+                "ephemeral-storage",
+                "bind",
+                "--dirs",
+                "/var/lib/containerd",
+                "/var/lib/kubelet",
+                "/var/log/pods",
+            ];
             let mut mount = toml::Table::new();
             let list = |words: &[&str]| toml::Value::Array(words.iter().map(|word| (*word).into()).collect());
             let both = vec![list(&["apiclient", "ephemeral-storage", "init"]), list(&bind)];
@@ -249,7 +271,11 @@ impl Bootstrap {
     }
 
     fn label_argument(&self) -> Option<String> {
-        let labels: Vec<String> = self.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let labels: Vec<String> = self
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value}"))
+            .collect();
         (!labels.is_empty()).then(|| format!("--node-labels=\"{}\"", labels.join(",")))
     }
 
@@ -263,7 +289,10 @@ impl Bootstrap {
         };
         number("max-pods", kubelet.max_pods);
         number("pods-per-core", kubelet.pods_per_core);
-        number("eviction-max-pod-grace-period", kubelet.eviction_max_pod_grace_period);
+        number(
+            "eviction-max-pod-grace-period",
+            kubelet.eviction_max_pod_grace_period,
+        );
         number("image-gc-high-threshold", kubelet.image_gc_high_threshold_percent);
         number("image-gc-low-threshold", kubelet.image_gc_low_threshold_percent);
         let maps = [
@@ -271,13 +300,24 @@ impl Bootstrap {
             ("kube-reserved", &kubelet.kube_reserved, "="),
             ("eviction-hard", &kubelet.eviction_hard, "<"),
             ("eviction-soft", &kubelet.eviction_soft, "<"),
-            ("eviction-soft-grace-period", &kubelet.eviction_soft_grace_period, "="),
+            (
+                "eviction-soft-grace-period",
+                &kubelet.eviction_soft_grace_period,
+                "=",
+            ),
         ];
         for (name, map, between) in maps.into_iter().filter(|(_, map, _)| !map.is_empty()) {
-            let entries: Vec<String> = map.iter().map(|(key, value)| format!("{key}{between}{value}")).collect();
+            let entries: Vec<String> = map
+                .iter()
+                .map(|(key, value)| format!("{key}{between}{value}"))
+                .collect();
             arguments.push(format!("--{name}=\"{}\"", entries.join(",")));
         }
-        arguments.extend(kubelet.cpu_cfs_quota.map(|quota| format!("--cpu-cfs-quota={quota}")));
+        arguments.extend(
+            kubelet
+                .cpu_cfs_quota
+                .map(|quota| format!("--cpu-cfs-quota={quota}")),
+        );
         arguments
     }
 }
@@ -290,7 +330,9 @@ fn taint_text(taint: &Taint) -> String {
 }
 
 fn table<'t>(of: &'t mut toml::Table, key: &str) -> Option<&'t mut toml::Table> {
-    let entry = of.entry(key).or_insert_with(|| toml::Value::Table(toml::Table::new()));
+    let entry = of
+        .entry(key)
+        .or_insert_with(|| toml::Value::Table(toml::Table::new()));
     entry.as_table_mut()
 }
 
@@ -314,7 +356,14 @@ fn parts(custom: &str, guess: impl Fn(&str) -> &'static str) -> Result<Vec<(Stri
     let (head, body) = text.split_once("\n\n").ok_or(Error::Mime)?;
     let boundary = head
         .split_once("boundary=")
-        .map(|(_, after)| after.split(['\n', ';']).next().unwrap_or_default().trim().trim_matches('"'))
+        .map(|(_, after)| {
+            after
+                .split(['\n', ';'])
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .trim_matches('"')
+        })
         .filter(|boundary| !boundary.is_empty() && head.to_ascii_lowercase().contains("multipart/"))
         .ok_or(Error::Mime)?;
     let mark = format!("--{boundary}");
@@ -334,7 +383,10 @@ fn parts(custom: &str, guess: impl Fn(&str) -> &'static str) -> Result<Vec<(Stri
 fn part(text: &str) -> (String, String) {
     let (head, content) = text.split_once("\n\n").unwrap_or(("", text));
     let content_type = head.lines().find_map(|line| line.strip_prefix("Content-Type:"));
-    (content_type.unwrap_or(SHELL).trim().to_owned(), content.to_owned())
+    (
+        content_type.unwrap_or(SHELL).trim().to_owned(),
+        content.to_owned(),
+    )
 }
 
 #[cfg(test)]
@@ -369,13 +421,29 @@ mod tests {
 
     #[test]
     fn every_family_says_how_to_join() {
-        for family in &[AmiFamily::Al2023, AmiFamily::Al2, AmiFamily::Bottlerocket, AmiFamily::Windows2022] {
+        for family in &[
+            AmiFamily::Al2023,
+            AmiFamily::Al2,
+            AmiFamily::Bottlerocket,
+            AmiFamily::Windows2022,
+        ] {
             let text = decoded(&bootstrap(None), family);
-            for fact in ["prod", "https://api", "Q0E=", "29", "10.0.0.10", "karpenter.sh/unregistered", "team"] {
+            for fact in [
+                "prod",
+                "https://api",
+                "Q0E=",
+                "29",
+                "10.0.0.10",
+                "karpenter.sh/unregistered",
+                "team",
+            ] {
                 assert!(text.contains(fact), "{fact} in\n{text}");
             }
         }
-        assert_eq!(decoded(&bootstrap(Some("anything")), &AmiFamily::Custom), "anything");
+        assert_eq!(
+            decoded(&bootstrap(Some("anything")), &AmiFamily::Custom),
+            "anything"
+        );
     }
 
     #[test]
@@ -388,7 +456,10 @@ mod tests {
         // A script and a configuration are told apart.
         let script = decoded(&bootstrap(Some("#!/bin/sh\necho b")), &AmiFamily::Al2023);
         assert!(script.contains("text/x-shellscript"), "{script}");
-        let config = decoded(&bootstrap(Some("kind: NodeConfig\nspec: {}\n")), &AmiFamily::Al2023);
+        let config = decoded(
+            &bootstrap(Some("kind: NodeConfig\nspec: {}\n")),
+            &AmiFamily::Al2023,
+        );
         assert_eq!(config.matches("application/node.eks.aws").count(), 2, "{config}");
     }
 
@@ -396,11 +467,19 @@ mod tests {
     fn bottlerocket_keeps_settings_that_are_not_ours() {
         let custom = "[settings.kubernetes]\nkube-api-qps = 30\ncluster-name = \"x\"\n[settings.kubernetes.node-labels]\nown = \"1\"\n";
         let text = decoded(&bootstrap(Some(custom)), &AmiFamily::Bottlerocket);
-        for fact in ["kube-api-qps = 30", "own = \"1\"", "team = \"a\"", "cluster-name = \"prod\""] {
+        for fact in [
+            "kube-api-qps = 30",
+            "own = \"1\"",
+            "team = \"a\"",
+            "cluster-name = \"prod\"",
+        ] {
             assert!(text.contains(fact), "{fact} in\n{text}");
         }
         let broken = bootstrap(Some("settings = 5"));
-        assert!(matches!(broken.render(&AmiFamily::Bottlerocket), Err(Error::Toml(_))));
+        assert!(matches!(
+            broken.render(&AmiFamily::Bottlerocket),
+            Err(Error::Toml(_))
+        ));
         let broken = bootstrap(Some("MIME-Version: 1.0\n\nx"));
         assert_eq!(broken.render(&AmiFamily::Al2), Err(Error::Mime));
     }

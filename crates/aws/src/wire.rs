@@ -67,7 +67,11 @@ pub(crate) fn find<'a, 'i>(root: Node<'a, 'i>, name: &str) -> Option<Node<'a, 'i
 /// The text of the first child of that name; empty if there is none.
 pub(crate) fn field(node: Node<'_, '_>, name: &str) -> String {
     let child = node.children().find(|one| one.tag_name().name() == name);
-    child.and_then(|one| one.text()).unwrap_or_default().trim().to_owned()
+    child
+        .and_then(|one| one.text())
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
 }
 
 /// The elements of the first list of that name.

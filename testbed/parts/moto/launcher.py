@@ -50,6 +50,8 @@ SETTINGS = {
     "expired": [],
     # How many seconds this server's clock is ahead.
     "skew": 0,
+    # Public parameters of the Systems Manager, which nobody can make.
+    "parameters": {},
     # Secrets of access keys; signatures of others are not looked at.
     "secrets": {"testing": "testing"},
 }
@@ -357,6 +359,9 @@ def application(moto):
                 return answer(*refused)
         else:
             entry = {}
+        if action == "GetParameter" and said.get("Name") in SETTINGS["parameters"]:
+            value = {"Name": said["Name"], "Type": "String", "Version": 1, "Value": SETTINGS["parameters"][said["Name"]]}
+            return answer(200, "application/x-amz-json-1.1", json.dumps({"Parameter": value}))
         state = {}
 
         def remember(status, headers, exc_info=None):

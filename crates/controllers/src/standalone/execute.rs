@@ -53,7 +53,7 @@ pub(crate) struct Executor<P> {
     pools: Api<NodePool>,
     nodes: Api<Node>,
     client: Client,
-    stores: Arc<Stores>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     events: Events,
     meters: Meters,
@@ -62,7 +62,7 @@ pub(crate) struct Executor<P> {
 
 /// Why an action has not been carried out.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     /// Somebody else was faster; the newest state was read.
     #[error("another writer was faster")]
     Outrun,
@@ -94,8 +94,11 @@ impl<P: Provider> Executor<P> {
 
     /// What the provider had none of lately.
     pub(crate) fn shortages(&self) -> Vec<Shortage> {
+        let more = self.provider.take_shortages();
         let mut memory = self.memory();
         let now = Instant::now();
+        let until = now + SHORTAGE;
+        memory.shortages.extend(more.into_iter().map(|one| (one, until)));
         memory.shortages.retain(|_, until| *until > now);
         memory.shortages.keys().cloned().collect()
     }
@@ -123,6 +126,7 @@ impl<P: Provider> Executor<P> {
                         );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        this.check_end(&provider_id).await?;
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
@@ -190,7 +194,26 @@ impl<P: Provider> Executor<P> {
         });
     }
 
-    async fn act(&self, action: Action) -> Result<(), Failure> {
+    /// Asks the API server itself before an instance ends that has no claim here: our list may be old.
+    async fn check_end(&self, id: &str) -> Result<(), Failure> {
+        let instances = self.provider.instances();
+        let Some(instance) = instances.into_iter().find(|one| one.provider_id == id) else {
+            return Ok(());
+        };
+        if instance.claim.is_empty() || lock(&self.stores.node_claims).get("", &instance.claim).is_some() {
+            return Ok(());
+        }
+        let claim = self.claims.get_opt(&instance.claim).await;
+        match claim.map_err(|error| Failure::Refused(chain(&error)))? {
+            None => Ok(()),
+            Some(claim) => {
+                lock(&self.stores.node_claims).written(claim);
+                Err(Failure::Outrun)
+            }
+        }
+    }
+
+    pub(crate) async fn act(&self, action: Action) -> Result<(), Failure> {
         match action {
             Action::CreateClaim(claim) => self.create_claim(*claim).await,
             Action::PatchClaim {

@@ -12,7 +12,9 @@ mod watch;
 
 pub use metrics::Meters;
 
+pub(crate) use execute::Executor;
 pub(crate) use store::{Shared as SharedStore, lock as locked};
+pub(crate) use watch::Stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -26,9 +28,9 @@ use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::provider::Provider;
+use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
-use execute::Executor;
-use watch::{Stores, Watches};
+use watch::Watches;
 
 /// Changes that arrive within this time of each other are one pass.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -44,6 +46,8 @@ pub struct Settings {
     pub node_overlay_gate: bool,
     /// How the cluster is run.
     pub rules: Rules,
+    /// Where EC2 instances are launched; without, nodes are KWOK's.
+    pub ec2: Option<ec2::Settings>,
     /// What the KWOK provider pretends.
     pub kwok: kwok::Settings,
     /// What is counted.
@@ -58,6 +62,7 @@ impl Settings {
             catalogue,
             node_overlay_gate: true,
             rules: Rules::default(),
+            ec2: None,
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
         }
@@ -84,29 +89,46 @@ pub async fn check(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Provisions with KWOK nodes. Never ends by itself.
+/// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings) {
-    let watches = Watches::start(&client, settings.node_overlay_gate);
+    let watches = Watches::start(&client, settings.node_overlay_gate, settings.ec2.is_some());
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
     }
-    let provider = Kwok::new(
-        &client,
-        Arc::clone(&stores.nodes),
-        Arc::clone(&stores.node_classes),
-        Arc::clone(&settings.catalogue),
-        settings.kwok.clone(),
-    );
-    provider.resume(&without_nodes(&stores.snapshot()));
-    let executor = Executor::new(&client, Arc::clone(&stores), provider, settings.meters.clone());
+    match &settings.ec2 {
+        None => {
+            let provider = Kwok::new(
+                &client,
+                Arc::clone(&stores.nodes),
+                Arc::clone(&stores.node_classes),
+                Arc::clone(&settings.catalogue),
+                settings.kwok.clone(),
+            );
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            drive(Arc::new(executor), settings).await;
+        }
+        Some(ec2) => {
+            let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
+            let background = provider.background(&client);
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            let executor = Arc::new(executor);
+            let interruptions = ec2::follow_interruptions(Arc::clone(&executor));
+            tokio::join!(drive(executor, settings), background, interruptions);
+        }
+    }
+}
+
+async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings) {
+    let stores = Arc::clone(&executor.stores);
+    executor.provider.resume(&without_nodes(&stores.snapshot()));
     info!(
         nodes = stores.snapshot().node_claims.len(),
         "provisioning: everything was listed"
     );
     let mut controller = Controller {
         cycle: Cycle::new(Arc::clone(&settings.catalogue), settings.rules),
-        executor: Arc::new(executor),
+        executor,
         stores,
         meters: settings.meters,
     };

@@ -20,8 +20,6 @@ use crate::plan::{
 };
 use crate::provision::Market;
 
-/// How many ways to launch a claim a provider is given.
-const OPTIONS: usize = 60;
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
 /// Longer messages of providers are cut.
@@ -135,14 +133,14 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, market, plan);
+        launch(claim, market, policy, plan);
         return;
     }
     status(claim, view, plan);
 }
 
-fn launch(claim: &Arc<NodeClaim>, market: &mut Market, plan: &mut Plan) {
-    let options = market.options(claim, OPTIONS);
+fn launch(claim: &Arc<NodeClaim>, market: &mut Market, policy: &Policy, plan: &mut Plan) {
+    let options = market.options(claim, policy.launch_options);
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
         plan.push(Action::Announce(Announcement {

@@ -18,7 +18,7 @@ mod replicas;
 pub use batch::{Batch, Window};
 pub use demand::{demand, is_provisionable};
 pub use hash::{HASH_VERSION, pool_hash};
-pub use market::{LaunchOption, Market};
+pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
 
