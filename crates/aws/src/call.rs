@@ -82,7 +82,6 @@ calls! {
     DescribeImages = Ec2 "DescribeImages" Read,
     DescribeInstances = Ec2 "DescribeInstances" Read,
     DescribeLaunchTemplates = Ec2 "DescribeLaunchTemplates" Read,
-    DescribeSpotPriceHistory = Ec2 "DescribeSpotPriceHistory" Read,
     CreateFleet = Ec2 "CreateFleet" Create,
     CreateLaunchTemplate = Ec2 "CreateLaunchTemplate" Create,
     DeleteLaunchTemplate = Ec2 "DeleteLaunchTemplate" Owned,

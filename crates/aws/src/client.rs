@@ -7,7 +7,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use aws_config::{BehaviorVersion, Region, SdkConfig};
+use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::ProvideCredentials;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
@@ -63,14 +63,29 @@ pub struct Traffic {
 impl Client {
     /// Finds out who we are and where. `region` wins over what the environment says.
     pub async fn load(region: Option<&str>) -> Result<Self, Error> {
+        Self::finish(aws_config::defaults(BehaviorVersion::latest()), region).await
+    }
+
+    /// One region at one address, with these credentials.
+    pub async fn at(
+        region: &str,
+        url: &str,
+        credentials: impl ProvideCredentials + 'static,
+    ) -> Result<Self, Error> {
+        let loader = aws_config::defaults(BehaviorVersion::latest())
+            .endpoint_url(url)
+            .credentials_provider(credentials);
+        Self::finish(loader, Some(region)).await
+    }
+
+    async fn finish(mut loader: ConfigLoader, region: Option<&str>) -> Result<Self, Error> {
         let provider = tls::Provider::Rustls(tls::rustls_provider::CryptoMode::Ring);
         let connector = aws_smithy_http_client::Connector::builder()
             .tls_provider(provider)
             .build();
         let connector = SharedHttpConnector::new(connector);
         let shared = connector.clone();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http_client_fn(move |_, _| shared.clone()));
+        loader = loader.http_client(http_client_fn(move |_, _| shared.clone()));
         if let Some(region) = region.filter(|region| !region.is_empty()) {
             loader = loader.region(Region::new(region.to_owned()));
         }

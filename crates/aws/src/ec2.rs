@@ -119,17 +119,6 @@ pub struct FleetError {
     pub subnet_id: String,
 }
 
-/// The price of a spot pool.
-#[derive(Clone, Debug, PartialEq)]
-pub struct SpotPrice {
-    /// The type.
-    pub instance_type: String,
-    /// The zone.
-    pub zone: String,
-    /// Dollars per hour.
-    pub price: f64,
-}
-
 /// A filter of a list.
 pub(crate) fn filter(name: &str, values: &[&str]) -> Value {
     json!({"Name": name, "Value": values})
@@ -339,28 +328,6 @@ impl Client {
         self.query(Call::ModifyInstanceAttribute, &request)
             .await
             .map(|_| ())
-    }
-
-    /// The spot prices of the last moment, of every type and zone.
-    pub(crate) async fn spot_prices(&self, now: Timestamp) -> Result<Vec<SpotPrice>, Error> {
-        let mut found = Vec::new();
-        let request = json!({
-            "ProductDescription": ["Linux/UNIX", "Linux/UNIX (Amazon VPC)"],
-            "StartTime": now.to_string(), "MaxResults": 1000,
-        });
-        self.pages(Call::DescribeSpotPriceHistory, request, |root| {
-            for item in items(root, "spotPriceHistorySet") {
-                if let Ok(price) = field(item, "spotPrice").parse() {
-                    found.push(SpotPrice {
-                        instance_type: field(item, "instanceType"),
-                        zone: field(item, "availabilityZone"),
-                        price,
-                    });
-                }
-            }
-        })
-        .await?;
-        Ok(found)
     }
 }
 
