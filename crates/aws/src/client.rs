@@ -159,7 +159,9 @@ impl Client {
         let url = self.endpoint(call.service());
         let mut corrected = false;
         let mut pause = PAUSE.0;
-        for attempt in 1.. {
+        let mut attempt = 0;
+        loop {
+            attempt += 1;
             let error = match self.attempt(call, &url, headers, &body).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
@@ -182,7 +184,6 @@ impl Client {
             tokio::time::sleep(wait).await;
             pause = PAUSE.1.min(pause * 2);
         }
-        Err(Error::NoRegion)
     }
 
     async fn attempt(

@@ -1,8 +1,8 @@
 //! EC2: node classes, launch templates, fleets, instances and interruptions.
 //!
 //! The only room that talks to AWS. Credentials, regions and endpoints are the SDK's; the calls themselves are made by
-//! [`Client`] on the HTTP stack that the Kubernetes client has, because the SDK's EC2 crate alone would take longer to
-//! build than everything else together.
+//! [`Client`] on the HTTP stack that the Kubernetes client has, because the SDK's EC2 crate is larger than all of
+//! Veneer and would stand between a request and the engine's answer that it must equal.
 //!
 //! Invariants:
 //! - Every call is a row of [`Call`]; `veneer iam-policy` is made from that table.

@@ -44,7 +44,7 @@ fn runtime() -> Runtime {
 }
 
 fn keys() -> SharedCredentialsProvider {
-    SharedCredentialsProvider::new(Credentials::from_keys("testing", "testing", None))
+    SharedCredentialsProvider::new(Credentials::new("testing", "testing", None, None, "test"))
 }
 
 impl Bed {
@@ -402,7 +402,7 @@ impl ProvideCredentials for Expiring {
         } else {
             "testing"
         };
-        future::ProvideCredentials::ready(Ok(Credentials::from_keys(key, "testing", None)))
+        future::ProvideCredentials::ready(Ok(Credentials::new(key, "testing", None, None, "test")))
     }
 }
 
