@@ -30,7 +30,7 @@ pub struct Prepared {
 }
 
 /// What the tag of prepared things says.
-pub const DISCOVERY: (&str, &str) = ("karpenter.sh/discovery", "test");
+const DISCOVERY: (&str, &str) = ("karpenter.sh/discovery", "test");
 
 impl Aws {
     /// The one of a cluster.

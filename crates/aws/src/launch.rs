@@ -200,8 +200,8 @@ impl Ec2 {
             {
                 let own = &self.catalogue.vocabulary;
                 let offering = it.offerings.iter().find(|offering| {
-                    offering.capacity_type(own) == Some(&option.capacity_type)
-                        && offering.zone(own) == Some(&option.zone)
+                    offering.capacity_type(own) == Some(option.capacity_type.as_str())
+                        && offering.zone(own) == Some(option.zone.as_str())
                 });
                 let Some(offering) = offering else { continue };
                 let at = *places.entry(&it.name).or_insert_with(|| {
@@ -332,8 +332,8 @@ impl Ec2 {
         options: &[LaunchOption],
     ) -> Option<Launched> {
         let first = answer.launched.first()?;
-        let overrides = planned.request.overrides().map(|(_, one)| one);
-        let chosen = overrides.clone().find(|one| {
+        let mut overrides = planned.request.overrides().map(|(_, one)| one);
+        let chosen = overrides.find(|one| {
             *one.instance_type == *first.instance_type
                 && (first.zone.is_empty() || one.zone == first.zone)
                 && (first.subnet_id.is_empty() || one.subnet_id == first.subnet_id)

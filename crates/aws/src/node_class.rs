@@ -196,6 +196,13 @@ impl Variant {
     }
 }
 
+const ANY: &[Variant] = &[];
+const STANDARD: &[Variant] = &[Variant::Standard];
+const NVIDIA: &[Variant] = &[Variant::Nvidia];
+const NEURON: &[Variant] = &[Variant::Neuron];
+const STANDARD_AND_NEURON: &[Variant] = &[Variant::Standard, Variant::Neuron];
+const NEURON_AND_NVIDIA: &[Variant] = &[Variant::Neuron, Variant::Nvidia];
+
 /// The parameters that hold the images of an alias.
 fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Variant])> {
     let (family, release) = alias.split_once('@').unwrap_or((alias, "latest"));
@@ -217,11 +224,11 @@ fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Varian
                 )
             };
             vec![
-                (path("x86_64", "standard"), &[Variant::Standard]),
-                (path("x86_64", "nvidia"), &[Variant::Nvidia]),
-                (path("x86_64", "neuron"), &[Variant::Neuron]),
-                (path("arm64", "standard"), &[Variant::Standard]),
-                (path("arm64", "nvidia"), &[Variant::Nvidia]),
+                (path("x86_64", "standard"), STANDARD),
+                (path("x86_64", "nvidia"), NVIDIA),
+                (path("x86_64", "neuron"), NEURON),
+                (path("arm64", "standard"), STANDARD),
+                (path("arm64", "nvidia"), NVIDIA),
             ]
         }
         "al2" => {
@@ -230,12 +237,9 @@ fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Varian
                 format!("{eks}/{folder}/{}/image_id", recommended(named))
             };
             vec![
-                (path("amazon-linux-2", "node"), &[Variant::Standard]),
-                (path("amazon-linux-2-arm64", "arm64-node"), &[Variant::Standard]),
-                (
-                    path("amazon-linux-2-gpu", "gpu-node"),
-                    &[Variant::Neuron, Variant::Nvidia],
-                ),
+                (path("amazon-linux-2", "node"), STANDARD),
+                (path("amazon-linux-2-arm64", "arm64-node"), STANDARD),
+                (path("amazon-linux-2-gpu", "gpu-node"), NEURON_AND_NVIDIA),
             ]
         }
         "bottlerocket" => {
@@ -244,10 +248,10 @@ fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Varian
                 format!("/aws/service/bottlerocket/aws-k8s-{version}{flavour}/{arch}/{release}/image_id")
             };
             vec![
-                (path("", "x86_64"), &[Variant::Standard, Variant::Neuron]),
-                (path("", "arm64"), &[Variant::Standard]),
-                (path("-nvidia", "x86_64"), &[Variant::Nvidia]),
-                (path("-nvidia", "arm64"), &[Variant::Nvidia]),
+                (path("", "x86_64"), STANDARD_AND_NEURON),
+                (path("", "arm64"), STANDARD),
+                (path("-nvidia", "x86_64"), NVIDIA),
+                (path("-nvidia", "arm64"), NVIDIA),
             ]
         }
         windows => {
@@ -255,7 +259,7 @@ fn alias_parameters(alias: &str, version: &str) -> Vec<(String, &'static [Varian
             let path = format!(
                 "/aws/service/ami-windows-latest/Windows_Server-{year}-English-Core-EKS_Optimized-{version}/image_id"
             );
-            vec![(path, &[])]
+            vec![(path, ANY)]
         }
     }
 }
