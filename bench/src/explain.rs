@@ -66,6 +66,7 @@ pub(crate) fn side_by_side(pods: usize, nodes: usize, mix: Mix) -> Result<()> {
             "explain pod --why-not",
             &["explain", "pod", "pod-0", "--why-not", "m5.large"],
         ),
+        ("explain nodepool", &["explain", "nodepool", "default"]),
         ("simulate --propose", &["simulate", "--propose", &proposed]),
         ("simulate --repack", &["simulate", "--repack"]),
     ] {

@@ -132,6 +132,10 @@ pub mod veneer {
     pub const OVERPROVISIONED_USED: &str = "used";
     /// The Overprovisioner that a spare node was made for.
     pub const OVERPROVISIONER: &str = "veneer.io/overprovisioner";
+    /// Annotation of a claim whose instance has to be able to hibernate, which is settled at its launch.
+    pub const HIBERNATION: &str = "veneer.io/hibernation";
+    /// Annotation of a claim whose stopped instance shall become one of another type, before it is started.
+    pub const CHANGE_TYPE: &str = "veneer.io/change-type";
     /// Annotation of a claim that says what its instance shall do: `run`, `stop` or `hibernate`.
     pub const POWER: &str = "veneer.io/power";
 }

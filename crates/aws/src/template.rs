@@ -7,10 +7,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 use veneer_api::ec2_node_class::{AmiFamily, BlockDevice, BlockDeviceMapping};
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::launch::{LaunchTemplate, TargetCapacity};
-use veneer_engine::plan::Power;
 use veneer_engine::quantity::Quantity;
 
 use crate::names;
@@ -95,6 +94,8 @@ impl Draft<'_> {
             TargetCapacity::ReservedCapacity => Some("interruptible-capacity-reservation"),
             TargetCapacity::OnDemand | TargetCapacity::Spot => None,
         };
+        let annotations = self.claim.metadata.annotations.as_ref();
+        let hibernates = annotations.is_some_and(|all| all.contains_key(veneer::HIBERNATION));
         let enclaves = self.claim.spec.resources.requests.keys();
         let enclaves = enclaves.clone().any(|key| key == "eks.amazonaws.com/nip-slots");
         let nested = spec
@@ -124,7 +125,7 @@ impl Draft<'_> {
                 "GroupName": spec.placement_group_selector.as_ref().and_then(|one| one.name.clone()),
             },
             "EnclaveOptions": {"Enabled": enclaves},
-            "HibernationOptions": {"Configured": (Power::of(self.claim) == Power::Hibernate).then_some(true)},
+            "HibernationOptions": {"Configured": hibernates.then_some(true)},
             "CapacityReservationSpecification": reservation,
             "InstanceMarketOptions": {"MarketType": market},
         });

@@ -493,7 +493,7 @@ fn every_call_is_in_the_policy_and_every_action_of_the_policy_is_used() {
     bed.runtime.block_on(bed.ec2.start(&plain)).unwrap();
     until(&plain, "running");
     let mut sleeper = claim("sleeper", &["m5.large"], &["on-demand"]);
-    sleeper.metadata.annotations = Some([("veneer.io/power".to_owned(), "hibernate".to_owned())].into());
+    sleeper.metadata.annotations = Some([("veneer.io/hibernation".to_owned(), "true".to_owned())].into());
     let sleeper = bed.launch(&bed.ec2, &sleeper, &class).unwrap();
     until(&sleeper, "running");
     at(Box::pin(bed.ec2.stop(&sleeper, true))).unwrap();

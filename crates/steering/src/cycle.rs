@@ -4,18 +4,23 @@
 //! world in memory. It keeps only what may be forgotten (open batches, nominations, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::labels::veneer;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Plan, Snapshot, is_deleting, name};
-use veneer_engine::provision::{self, Batch, Market, Window};
+use veneer_engine::plan::{Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
+use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
+
+use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
 
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
+/// How long until the same spares are tried again for the same pods.
+const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
@@ -53,7 +58,12 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     nominations: BTreeMap<String, Timestamp>,
+    /// The pods and spares that did not fit each other, and when that was found.
+    tried: Option<(Tried, Timestamp)>,
 }
+
+/// What a search for spares started from: the pending pods by uid, and the spares with how far they are.
+type Tried = (BTreeSet<String>, Vec<(String, Stage)>);
 
 impl Cycle {
     /// Nothing was seen yet.
@@ -64,6 +74,7 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             nominations: BTreeMap::new(),
+            tried: None,
         }
     }
 
@@ -79,16 +90,88 @@ impl Cycle {
         self.nominations.retain(|_, until| *until > now);
         snapshot.nominations.clone_from(&self.nominations);
         self.market.update(snapshot);
-        let mut pass = Pass {
-            plan: lifecycle::decide(snapshot, &mut self.market, &self.rules.policy, now),
-            ..Pass::default()
-        };
+        let mut pass = Pass::default();
+        // First, since pods wait for it.
+        let gives_spares = self.warm(snapshot, &mut pass, now);
+        pass.plan.extend(lifecycle::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.policy,
+            now,
+        ));
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan
             .extend(provision::decide_replicas(snapshot, &self.market, now));
-        self.provision(snapshot, world, &mut pass, now);
+        if gives_spares {
+            // The next snapshot has them as nodes in use, and only the pods that they do not take need new ones.
+            pass.waiting = provision::demand(snapshot).len();
+            pass.plan.look_again(now);
+        } else {
+            self.provision(snapshot, world, &mut pass, now);
+        }
         pass
+    }
+
+    /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
+    /// any pods got some.
+    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> bool {
+        let any = snapshot
+            .node_claims
+            .iter()
+            .any(|claim| is_spare(&claim.metadata) || is_used_spare(&claim.metadata));
+        if !any && snapshot.overprovisioners.is_empty() {
+            return false;
+        }
+        let mut spares = Spares::of(snapshot);
+        let promotion = self.promotion(snapshot, &spares, now);
+        for spare in spares.promote(&promotion.claims) {
+            pass.plan.actions.extend(promote::open(&spare));
+            let owner = label(&spare.claim.metadata, veneer::OVERPROVISIONER);
+            let owner = snapshot
+                .overprovisioners
+                .iter()
+                .find(|one| Some(name(&one.metadata)) == owner);
+            if let Some(owner) = owner {
+                let message = format!("{} is given to pods", spare.name());
+                pass.plan
+                    .push(status::announce(owner, false, "SpareUsed", message));
+            }
+        }
+        let until = now.checked_add(BELIEVED).unwrap_or(now);
+        let places = promotion.expected.values().chain(&promotion.claims);
+        self.nominations
+            .extend(places.map(|place| (place.clone(), until)));
+        let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
+        self.batch
+            .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
+        let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
+        pass.plan.extend(kept);
+        !pods.is_empty()
+    }
+
+    /// Looks for spares for pending pods, unless that was done before and nothing has changed since.
+    fn promotion(&mut self, snapshot: &Snapshot, spares: &Spares<'_>, now: Timestamp) -> Promotion {
+        let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+        let pods: BTreeSet<String> = pods
+            .map(|pod| pod.metadata.uid.clone().unwrap_or_default())
+            .collect();
+        let list = spares.empty.values().flatten();
+        let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
+        if pods.is_empty() || list.is_empty() {
+            return Promotion::default();
+        }
+        let tried = (pods, list);
+        let is_known = self
+            .tried
+            .as_ref()
+            .is_some_and(|(known, at)| *known == tried && now.duration_since(*at) < TRY_AGAIN);
+        if is_known {
+            return Promotion::default();
+        }
+        let promotion = promote::decide(snapshot, spares, &mut self.market, now);
+        self.tried = promotion.expected.is_empty().then_some((tried, now));
+        promotion
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.
@@ -97,7 +180,7 @@ impl Cycle {
         pass.waiting = demand.len();
         let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
         let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
-        let places: std::collections::BTreeSet<&str> = claims
+        let places: BTreeSet<&str> = claims
             .chain(nodes)
             .filter(|metadata| !is_deleting(metadata))
             .map(name)

@@ -4,6 +4,8 @@
 //! Reserved Instances and Savings Plans ([`commitments`], [`decisions`]). Both end as NodeOverlays that
 //! [`overlays`] compares with those that exist.
 //!
+//! [`warm`] keeps the spare nodes of Overprovisioners and gives them to pods.
+//!
 //! [`cycle`] puts all decisions of standalone mode together, one pass at a time.
 //!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
@@ -14,3 +16,4 @@ pub mod cycle;
 pub mod decisions;
 pub mod overlays;
 pub mod preferences;
+pub mod warm;

@@ -18,9 +18,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
-use veneer_api::{NodeClaim, NodePool};
-use veneer_engine::lifecycle::{after_launch, launch_failed};
-use veneer_engine::plan::{Action, Announcement, NodeChange, Shortage, Subject, Target, name, node_pool_of};
+use veneer_api::{NodeClaim, NodePool, Overprovisioner};
+use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
+use veneer_engine::plan::{
+    Action, Announcement, NodeChange, Shortage, Subject, Target, name, node_pool_of,
+    provider_id as provider_id_of,
+};
 use veneer_engine::provision::LaunchOption;
 
 use super::events::Events;
@@ -51,6 +54,7 @@ struct Memory {
 pub(crate) struct Executor<P> {
     claims: Api<NodeClaim>,
     pools: Api<NodePool>,
+    overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
     client: Client,
     pub(crate) stores: Arc<Stores>,
@@ -78,6 +82,7 @@ impl<P: Provider> Executor<P> {
         Self {
             claims: Api::all(client.clone()),
             pools: Api::all(client.clone()),
+            overprovisioners: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
             events: Events::new(client),
             client: client.clone(),
@@ -144,8 +149,7 @@ impl<P: Provider> Executor<P> {
                         provider_id,
                         instance_type,
                     } => self.beside(key, move |this| async move {
-                        let changed = this.provider.change_type(&provider_id, &instance_type).await;
-                        changed.map_err(Failure::Refused)
+                        this.change_type(&provider_id, &instance_type).await
                     }),
                     action => {
                         let result = self.act(action).await;
@@ -277,6 +281,19 @@ impl<P: Provider> Executor<P> {
                 self.patch(&self.pools, &self.stores.node_pools, &target, patch, true)
                     .await
             }
+            Action::OverprovisionerStatus { target, status } => {
+                let mut status = serde_json::to_value(&status).unwrap_or_default();
+                // What is not there any more has to be named, or a merge would leave it.
+                if let Some(fields) = status.as_object_mut() {
+                    for field in ["activeOverride", "nextOverride", "nodePools"] {
+                        fields.entry(field).or_insert(Value::Null);
+                    }
+                }
+                let patch = json!({"metadata": version(&target), "status": status});
+                let store = &self.stores.overprovisioners;
+                self.patch(&self.overprovisioners, store, &target, patch, true)
+                    .await
+            }
             Action::AnnotatePool { target, annotations } => {
                 let patch = metadata_patch(&target, &BTreeMap::new(), &annotations, None, json!({}));
                 self.patch(&self.pools, &self.stores.node_pools, &target, patch, false)
@@ -381,6 +398,19 @@ impl<P: Provider> Executor<P> {
             self.remember_shortages(error);
             Failure::Refused(message)
         })
+    }
+
+    async fn change_type(&self, provider_id: &str, instance_type: &str) -> Result<(), Failure> {
+        let changed = self.provider.change_type(provider_id, instance_type).await;
+        changed.map_err(Failure::Refused)?;
+        let claim = lock(&self.stores.node_claims)
+            .objects()
+            .find(|claim| provider_id_of(claim) == Some(provider_id))
+            .cloned();
+        match claim {
+            Some(claim) => Box::pin(self.act(after_change_type(&claim, instance_type))).await,
+            None => Ok(()),
+        }
     }
 
     async fn patch_node(&self, target: Target, change: NodeChange) -> Result<(), Failure> {

@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod clock;
 mod events;
 mod execute;
 mod guard;
@@ -10,6 +11,7 @@ mod metrics;
 mod store;
 mod watch;
 
+pub use clock::Clock;
 pub use metrics::Meters;
 
 pub(crate) use execute::Executor;
@@ -21,16 +23,19 @@ use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use kube::api::{Api, ListParams};
 use tokio::time::sleep;
 use tracing::{info, warn};
+use veneer_api::Overprovisioner;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
-use watch::Watches;
+use watch::{Kinds, Watches};
 
 /// Changes that arrive within this time of each other are one pass.
 const COALESCE: Duration = Duration::from_millis(20);
@@ -52,6 +57,8 @@ pub struct Settings {
     pub kwok: kwok::Settings,
     /// What is counted.
     pub meters: Meters,
+    /// What time it is.
+    pub clock: Clock,
 }
 
 impl Settings {
@@ -65,6 +72,7 @@ impl Settings {
             ec2: None,
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
+            clock: Clock::default(),
         }
     }
 }
@@ -91,7 +99,18 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 
 /// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings) {
-    let watches = Watches::start(&client, settings.node_overlay_gate, settings.ec2.is_some());
+    let overprovisioners = has_overprovisioners(&client).await;
+    if !overprovisioners {
+        info!(
+            "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
+        );
+    }
+    let kinds = Kinds {
+        overlays: settings.node_overlay_gate,
+        overprovisioners,
+        on_ec2: settings.ec2.is_some(),
+    };
+    let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
@@ -131,14 +150,31 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings) {
         executor,
         stores,
         meters: settings.meters,
+        clock: settings.clock,
     };
     loop {
         let look_again = controller.pass().await;
-        let wait =
-            look_again.map(|at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        let wait = look_again
+            .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
             () = controller.stores.changed() => sleep(COALESCE).await,
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
+        }
+    }
+}
+
+/// Whether the cluster knows Overprovisioners. What cannot be found out is asked again: whoever watches them for
+/// nothing never starts, and whoever does not watch them would take every spare for one that nobody wants.
+async fn has_overprovisioners(client: &Client) -> bool {
+    let api: Api<Overprovisioner> = Api::all(client.clone());
+    loop {
+        match api.list_metadata(&ListParams::default().limit(1)).await {
+            Ok(_) => return true,
+            Err(kube::Error::Api(status)) if status.code == 404 => return false,
+            Err(error) => {
+                warn!(error = %chain(&error), "cannot list Overprovisioners; trying again");
+                sleep(Duration::from_secs(1)).await;
+            }
         }
     }
 }
@@ -168,12 +204,13 @@ struct Controller<P> {
     executor: Arc<Executor<P>>,
     stores: Arc<Stores>,
     meters: Meters,
+    clock: Clock,
 }
 
 impl<P: Provider> Controller<P> {
     /// Looks once and acts; says when to look again without any change.
     async fn pass(&mut self) -> Option<Timestamp> {
-        let now = Timestamp::now();
+        let now = self.clock.now();
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();

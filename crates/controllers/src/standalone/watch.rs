@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 use veneer_api::{
     CONDITION_READY, ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool,
-    find_condition,
+    Overprovisioner, find_condition,
 };
 use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
 
@@ -37,6 +37,7 @@ pub(crate) struct Stores {
     pub(crate) overlays: Shared<NodeOverlay>,
     pub(crate) node_classes: Shared<KWOKNodeClass>,
     pub(crate) ec2_node_classes: Shared<EC2NodeClass>,
+    pub(crate) overprovisioners: Shared<Overprovisioner>,
     daemon_sets: Shared<DaemonSet>,
     pvcs: Shared<PersistentVolumeClaim>,
     pvs: Shared<PersistentVolume>,
@@ -50,6 +51,15 @@ pub(crate) struct Stores {
     classes_changed: Notify,
 }
 
+/// What there is beside the kinds that are always there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    pub(crate) overlays: bool,
+    pub(crate) overprovisioners: bool,
+    /// Node classes are EC2's instead of KWOK's.
+    pub(crate) on_ec2: bool,
+}
+
 /// The running watches. They end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -58,7 +68,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: &Client, with_overlays: bool, on_ec2: bool) -> Self {
+    pub(crate) fn start(client: &Client, kinds: Kinds) -> Self {
         let stores = Arc::new(Stores::default());
         let mut tasks = JoinSet::new();
         macro_rules! typed {
@@ -89,17 +99,22 @@ impl Watches {
             )*};
         }
         loose! {node_claims: NodeClaim, node_pools: NodePool}
-        if on_ec2 {
+        if kinds.on_ec2 {
             loose! {ec2_node_classes: EC2NodeClass}
             lock(&stores.node_classes).synced = true;
         } else {
             loose! {node_classes: KWOKNodeClass}
             lock(&stores.ec2_node_classes).synced = true;
         }
-        if with_overlays {
+        if kinds.overlays {
             loose! {overlays: NodeOverlay}
         } else {
             lock(&stores.overlays).synced = true;
+        }
+        if kinds.overprovisioners {
+            loose! {overprovisioners: Overprovisioner}
+        } else {
+            lock(&stores.overprovisioners).synced = true;
         }
         Self {
             stores,
@@ -134,6 +149,7 @@ impl Stores {
             && lock(&self.overlays).synced
             && lock(&self.node_classes).synced
             && lock(&self.ec2_node_classes).synced
+            && lock(&self.overprovisioners).synced
             && lock(&self.daemon_sets).synced
             && lock(&self.pvcs).synced
             && lock(&self.pvs).synced
@@ -180,6 +196,7 @@ impl Stores {
             node_claims: all(&self.node_claims),
             node_pools: all(&self.node_pools),
             overlays: all(&self.overlays),
+            overprovisioners: all(&self.overprovisioners),
             node_classes: {
                 let (kwok, ec2_classes) = (lock(&self.node_classes), lock(&self.ec2_node_classes));
                 let ec2_classes = ec2_classes.objects().map(|one| ec2::node_class(one));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::labels::karpenter;
+use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::{
     CONDITION_CONSOLIDATABLE, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
 };
@@ -13,10 +13,11 @@ use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, NodePool, Resource
 
 use super::emptiness;
 use super::node::{self, Initialisation};
+use super::power;
 use super::{Policy, View};
 use crate::plan::{
-    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, name, node_pool_of,
-    provider_id,
+    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_spare, name,
+    node_pool_of, provider_id,
 };
 use crate::provision::Market;
 
@@ -45,6 +46,16 @@ pub struct Launched {
 pub fn after_launch(claim: &NodeClaim, launched: &Launched, now: Timestamp) -> [Action; 2] {
     let own = claim.metadata.labels.clone().unwrap_or_default();
     let labels = launched.labels.iter().filter(|(key, _)| !own.contains_key(*key));
+    let mut labels: BTreeMap<String, String> =
+        labels.map(|(key, value)| (key.clone(), value.clone())).collect();
+    // The capacity type of a spare says that it is one; how it was bought is kept beside it.
+    if own.contains_key(karpenter::CAPACITY_TYPE)
+        && let Some(bought) = launched.labels.get(karpenter::CAPACITY_TYPE)
+    {
+        labels
+            .entry(veneer::PURCHASE_OPTION.to_owned())
+            .or_insert_with(|| bought.clone());
+    }
     let mut status = claim.status.clone().unwrap_or_default();
     let mut conditions = Conditions::new(&status.conditions, claim.metadata.generation, now);
     conditions.set_true(CONDITION_LAUNCHED);
@@ -64,7 +75,7 @@ pub fn after_launch(claim: &NodeClaim, launched: &Launched, now: Timestamp) -> [
     [
         Action::PatchClaim {
             target: target.clone(),
-            labels: labels.map(|(key, value)| (key.clone(), value.clone())).collect(),
+            labels,
             annotations: BTreeMap::new(),
             finalizers: None,
         },
@@ -136,6 +147,9 @@ pub(super) fn advance(
         launch(claim, market, policy, plan);
         return;
     }
+    if power::advance(claim, view, market, plan) {
+        return;
+    }
     status(claim, view, plan);
 }
 
@@ -188,14 +202,17 @@ fn overdue(claim: &NodeClaim, view: &View<'_>, policy: &Policy, plan: &mut Plan)
     };
     if provider_id(claim).is_none() {
         limit(created, policy.launch_timeout, "launch_timeout");
-    } else if !conditions.is_true(CONDITION_REGISTERED) {
+    } else if !conditions.is_true(CONDITION_REGISTERED) && !power::is_stopped(&conditions) {
         limit(
             changed(CONDITION_REGISTERED),
             policy.registration_timeout,
             "registration_timeout",
         );
     }
-    if let Lifetime::After(life) = Lifetime::read(&claim.spec.expire_after) {
+    // Spares expire one at a time, which whoever keeps them decides.
+    if let Lifetime::After(life) = Lifetime::read(&claim.spec.expire_after)
+        && !is_spare(&claim.metadata)
+    {
         limit(created, life, "expired");
     }
     let (at, reason) = deadlines.into_iter().min()?;

@@ -14,8 +14,8 @@ use veneer_api::{NodeClaim, NodePool};
 use super::claim::pool_of;
 use super::{View, is_ready};
 use crate::plan::{
-    Action, Conditions, Lifetime, Plan, Target, condition_true, is_daemon_pod, is_deleting, is_terminal,
-    name, node_pool_of,
+    Action, Conditions, Lifetime, Plan, Target, condition_true, is_daemon_pod, is_deleting, is_spare,
+    is_terminal, name, node_pool_of,
 };
 
 /// A newer pod event is not written down before this much time has passed: nodes fill up pod by pod.
@@ -41,6 +41,9 @@ pub(super) fn quiet(
     };
     let whole = |at: Timestamp| Time(Timestamp::from_second(at.as_second()).unwrap_or(at));
     let written = write.map(whole).or(written);
+    if is_spare(&claim.metadata) {
+        return (written, false);
+    }
     let after = pool_of(claim, view).map(|pool| Lifetime::read(&pool.spec.disruption.consolidate_after));
     let (Some(Lifetime::After(after)), true) = (after, conditions.is_true(CONDITION_INITIALIZED)) else {
         return (written, false);
@@ -60,7 +63,10 @@ pub(super) fn quiet(
 pub(super) fn decide(view: &View<'_>, plan: &mut Plan) {
     let mut allowed: HashMap<&str, usize> = HashMap::new();
     for claim in &view.snapshot.node_claims {
-        if is_deleting(&claim.metadata) || !condition_true(claim, CONDITION_CONSOLIDATABLE) {
+        if is_deleting(&claim.metadata)
+            || is_spare(&claim.metadata)
+            || !condition_true(claim, CONDITION_CONSOLIDATABLE)
+        {
             continue;
         }
         let Some(pool) = pool_of(claim, view) else {

@@ -10,6 +10,8 @@
 //!   `karpenter.sh/unregistered`; then the claim is `Registered`.
 //! - **Initialisation**: the node is ready, startup taints are gone, everything asked for is there.
 //! - **Liveness**: a claim that is not launched within five minutes, or not registered within fifteen, is deleted.
+//! - **Stopping**: the instance of a claim that says so is stopped, its node leaves the cluster, and the claim waits;
+//!   when it says that the instance shall run again, it is started and registers as at first.
 //! - **End**: the node is tainted and drained, its volumes are detached, the instance ends, then the node's and the
 //!   claim's finalizers go.
 
@@ -18,9 +20,11 @@ mod collect;
 mod drain;
 mod emptiness;
 mod node;
+mod power;
 mod termination;
 
 pub use claim::{Launched, after_launch, launch_failed};
+pub use power::{STOPPED, after_change_type};
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,7 +33,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 
-use crate::plan::{Plan, Snapshot, is_deleting, name, provider_id};
+use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
 use crate::provision::Market;
 
 /// How long things may take.
@@ -64,7 +68,7 @@ struct View<'a> {
     snapshot: &'a Snapshot,
     nodes_by_provider: HashMap<&'a str, Vec<&'a Arc<Node>>>,
     claims_by_provider: HashMap<&'a str, &'a Arc<NodeClaim>>,
-    instances: HashMap<&'a str, &'a str>,
+    instances: HashMap<&'a str, &'a Instance>,
     pods_by_node: HashMap<&'a str, Vec<&'a Arc<Pod>>>,
     now: Timestamp,
 }
@@ -82,9 +86,7 @@ impl<'a> View<'a> {
             .filter_map(|claim| Some((provider_id(claim)?, claim)))
             .collect();
         let instances = snapshot.instances.iter();
-        let instances = instances
-            .map(|one| (one.provider_id.as_str(), one.claim.as_str()))
-            .collect();
+        let instances = instances.map(|one| (one.provider_id.as_str(), one)).collect();
         let mut pods_by_node: HashMap<&str, Vec<&Arc<Pod>>> = HashMap::new();
         for pod in &snapshot.pods {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());

@@ -6,7 +6,7 @@ use veneer_api::NodeClaim;
 use veneer_api::labels::karpenter;
 
 use super::is_ready;
-use crate::plan::{NodeChange, label, name, same_taint};
+use crate::plan::{NodeChange, is_spare_taint, is_used_spare, label, name, same_taint};
 use crate::quantity::Quantity;
 use crate::taints::{describe, is_of_start};
 
@@ -55,7 +55,12 @@ pub(super) fn registration(claim: &NodeClaim, node: &Node) -> Option<NodeChange>
         .cloned()
         .collect();
     if label(&node.metadata, karpenter::DO_NOT_SYNC_TAINTS) != Some("true") {
+        // A spare that was given to pods before it joined is open from the start.
+        let is_used = is_used_spare(&claim.metadata);
         for taint in claim.spec.taints.iter().chain(&claim.spec.startup_taints) {
+            if is_used && is_spare_taint(taint) {
+                continue;
+            }
             if !wanted.iter().any(|known| same_taint(known, taint)) {
                 wanted.push(taint.clone());
             }

@@ -13,8 +13,8 @@ use super::claim::is_registered;
 use super::drain::{self, Drain};
 use super::{Policy, View, is_ready, node_provider_id};
 use crate::plan::{
-    Action, Announcement, Conditions, NodeChange, Plan, Subject, Target, is_deleting, name, parse_duration,
-    provider_id, same_taint,
+    Action, Announcement, Conditions, NodeChange, Plan, Subject, Target, is_deleting, is_to_be_stopped, name,
+    parse_duration, provider_id, same_taint,
 };
 
 /// Keeps load balancers from sending traffic to a node that is being drained.
@@ -120,6 +120,11 @@ pub(super) fn node(node: &Arc<Node>, view: &View<'_>, policy: &Policy, plan: &mu
     }
     let id = node_provider_id(node);
     let claim = id.and_then(|id| view.claims_by_provider.get(id).copied());
+    if claim.is_some_and(|claim| !is_deleting(&claim.metadata) && is_to_be_stopped(claim)) {
+        // The node of a spare that is being stopped leaves alone; the instance stays.
+        release(node, plan);
+        return;
+    }
     if let Some(claim) = claim.filter(|claim| !is_deleting(&claim.metadata)) {
         plan.push(Action::DeleteClaim {
             target: Target::from(&claim.metadata),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeClaimStatus, NodePoolStatus};
+use veneer_api::{NodeClaim, NodeClaimStatus, NodePoolStatus, OverprovisionerStatus};
 
 use crate::provision::LaunchOption;
 
@@ -195,6 +195,13 @@ pub enum Action {
         /// The status.
         status: Box<NodePoolStatus>,
     },
+    /// Sets the whole status of an Overprovisioner.
+    OverprovisionerStatus {
+        /// The Overprovisioner.
+        target: Target,
+        /// The status.
+        status: Box<OverprovisionerStatus>,
+    },
     /// Sets annotations of a NodePool.
     AnnotatePool {
         /// The pool.
@@ -256,6 +263,11 @@ impl fmt::Display for Action {
             Self::PoolStatus { target, status } => {
                 write!(f, "NodePool {}: status, {} nodes", target.name, status.nodes)
             }
+            Self::OverprovisionerStatus { target, status } => write!(
+                f,
+                "Overprovisioner {}: status, {} of {} ready",
+                target.name, status.ready, status.desired
+            ),
             Self::AnnotatePool { target, .. } => write!(f, "NodePool {}: set annotations", target.name),
             Self::Announce(one) => write!(
                 f,

@@ -7,7 +7,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool};
+use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
 
 /// Everything that a decision may look at. Lists are in a fixed order (by namespace and name).
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,8 @@ pub struct Snapshot {
     pub node_pools: Vec<Arc<NodePool>>,
     /// Every NodeOverlay that is to be considered.
     pub overlays: Vec<Arc<NodeOverlay>>,
+    /// Every Overprovisioner.
+    pub overprovisioners: Vec<Arc<Overprovisioner>>,
     /// Every node class of the provider.
     pub node_classes: Vec<NodeClass>,
     /// Every DaemonSet.

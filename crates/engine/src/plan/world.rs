@@ -258,7 +258,7 @@ impl World {
             }
             Action::Stop { provider_id, .. } => self.set_state(&provider_id, InstanceState::Stopped),
             Action::Start { provider_id } => self.set_state(&provider_id, InstanceState::Running),
-            Action::ChangeType { .. } => {}
+            Action::ChangeType { .. } | Action::OverprovisionerStatus { .. } => {}
             Action::Announce(event) => self.events.push(event),
         }
     }

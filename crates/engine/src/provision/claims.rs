@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::node_claim::ResourceRequirements;
 use veneer_api::{Extra, NodeClaim, NodeClaimSpec, NodePool, NodeSelectorRequirementWithMinValues, Operator};
 
@@ -12,7 +12,7 @@ use super::hash::{HASH_VERSION, Hasher, pool_hash};
 use super::market::Market;
 use crate::labels::LabelSet;
 use crate::packing::{NewNodeClaim, PodRecord};
-use crate::plan::{api_list, name};
+use crate::plan::{api_list, name, spare_taint};
 use crate::requirements::{Operator as EngineOperator, Requirement, Requirements};
 use crate::vocabulary::Vocabulary;
 
@@ -120,7 +120,71 @@ pub(super) fn dynamic(
 
 /// The claim for one replica of a static pool: any type that meets the pool's requirements.
 pub(super) fn replica(pool: &NodePool, now: Timestamp, number: usize) -> NodeClaim {
-    let mut claim = template(pool, seed(pool, now, number));
+    from_template(pool, seed(pool, now, number))
+}
+
+/// How a spare differs from other claims of its pool.
+#[derive(Clone, Copy, Debug)]
+pub struct Spare<'a> {
+    /// The Overprovisioner that wants it.
+    pub overprovisioner: &'a str,
+    /// Its type; any if none.
+    pub instance_type: Option<&'a str>,
+    /// How it must be bought; as the pool allows if none.
+    pub capacity_type: Option<&'a str>,
+    /// Whether the capacity type of claim and node says that it is a spare. Beside a Karpenter that label is its own.
+    pub takes_capacity_type: bool,
+    /// Whether its instance will hibernate, which has to be known at the launch.
+    pub hibernates: bool,
+}
+
+/// The claim for a spare of a pool. `(now, number)` makes its name new.
+#[must_use]
+pub fn spare(pool: &NodePool, spare: Spare<'_>, (now, number): (Timestamp, usize)) -> NodeClaim {
+    let mut hasher = seed(pool, now, number);
+    hasher.write(spare.overprovisioner.as_bytes());
+    let mut claim = from_template(pool, hasher);
+    for (key, value) in [
+        (kubernetes::INSTANCE_TYPE, spare.instance_type),
+        (karpenter::CAPACITY_TYPE, spare.capacity_type),
+    ] {
+        if let Some(value) = value {
+            claim.spec.requirements.retain(|one| one.key != key);
+            claim
+                .spec
+                .requirements
+                .push(one_of(key, vec![value.to_owned()], None));
+        }
+    }
+    let labels = claim.metadata.labels.get_or_insert_default();
+    labels.insert(
+        veneer::OVERPROVISIONER.to_owned(),
+        spare.overprovisioner.to_owned(),
+    );
+    labels.insert(
+        veneer::OVERPROVISIONED.to_owned(),
+        veneer::OVERPROVISIONED_SPARE.to_owned(),
+    );
+    if spare.takes_capacity_type {
+        labels.insert(
+            karpenter::CAPACITY_TYPE.to_owned(),
+            karpenter::CAPACITY_TYPE_OVERPROVISIONED.to_owned(),
+        );
+    }
+    let annotations = claim.metadata.annotations.get_or_insert_default();
+    if !spare.takes_capacity_type {
+        annotations.insert(karpenter::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+    }
+    if spare.hibernates {
+        annotations.insert(veneer::HIBERNATION.to_owned(), "true".to_owned());
+    }
+    claim.spec.taints.push(spare_taint());
+    claim
+}
+
+/// The claim for any node of a pool.
+fn from_template(pool: &NodePool, hasher: Hasher) -> NodeClaim {
+    let mut claim = template(pool, hasher);
     let mut requirements = pool.spec.template.spec.requirements.clone();
     let labels = claim.metadata.labels.iter().flatten();
     for (key, value) in labels {

@@ -16,6 +16,7 @@ mod pools;
 mod replicas;
 
 pub use batch::{Batch, Window};
+pub use claims::{Spare, spare as spare_claim};
 pub use demand::{demand, is_provisionable};
 pub use hash::{HASH_VERSION, pool_hash};
 pub use market::{LaunchOption, Market, claim_requirements, quantities};
@@ -25,11 +26,15 @@ pub use replicas::decide as decide_replicas;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 
 use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
-use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, name, provider_id};
+use crate::plan::{
+    Action, Announcement, Plan, Snapshot, Subject, Target, is_spare_taint, is_to_be_stopped, is_used_spare,
+    name, provider_id,
+};
 
 /// How long a node counts as chosen for a pod that is not on it yet.
 const NOMINATION: SignedDuration = SignedDuration::from_secs(20);
@@ -173,6 +178,19 @@ fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects 
 /// A claim that has no instance yet, as the instance that it would get now. Its provider id stands for that.
 fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
     let mut foreseen = NodeClaim::clone(claim);
+    if is_used_spare(&claim.metadata) {
+        foreseen.spec.taints.retain(|taint| !is_spare_taint(taint));
+    }
+    if is_to_be_stopped(claim) {
+        // It counts against the limits of its pool, but nothing runs there.
+        let status = foreseen.status.get_or_insert_default();
+        status.allocatable = status
+            .allocatable
+            .keys()
+            .map(|resource| (resource.clone(), ApiQuantity("0".to_owned())))
+            .collect();
+        return foreseen;
+    }
     if provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some() {
         return foreseen;
     }

@@ -9,7 +9,8 @@ use super::claims;
 use super::market::Market;
 use super::pools::readiness;
 use crate::plan::{
-    Action, Plan, Snapshot, Target, is_daemon_pod, is_deleting, is_terminal, name, node_pool_of, provider_id,
+    Action, Plan, Snapshot, Target, is_daemon_pod, is_deleting, is_spare, is_terminal, name, node_pool_of,
+    provider_id,
 };
 use crate::quantity::Quantity;
 
@@ -28,7 +29,7 @@ pub fn decide(snapshot: &Snapshot, market: &Market, now: Timestamp) -> Plan {
         let all: Vec<&Arc<NodeClaim>> = snapshot
             .node_claims
             .iter()
-            .filter(|claim| node_pool_of(&claim.metadata) == pool_name)
+            .filter(|claim| node_pool_of(&claim.metadata) == pool_name && !is_spare(&claim.metadata))
             .collect();
         let mut running: Vec<&Arc<NodeClaim>> = all
             .iter()

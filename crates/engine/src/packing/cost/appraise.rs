@@ -6,7 +6,8 @@ use super::super::model::Model;
 use super::super::objects::Problem;
 use super::super::solver::Solver;
 use super::bound::{Bound, lower_bound};
-use super::demand::{Demand, real};
+use super::demand::{Demand, Detail, real};
+use super::patterns;
 use super::steering::{Appraisal, Merits, share};
 use crate::bitset::BitSet;
 use crate::resources::CPU;
@@ -16,8 +17,10 @@ pub(super) fn weigh(problem: &Problem<'_>, options: &Options<'_>, unplaced: &Bit
     let mut solver = Solver::new(Model::new(problem, options), *options);
     let mut placed = BitSet::full(problem.objects.pods.len());
     placed.subtract(unplaced);
-    let demand = Demand::new(&mut solver, problem, &placed);
-    let bound = lower_bound(&demand);
+    let demand = Demand::new(&mut solver, problem, &placed, Detail::Coarse);
+    let mut bound = lower_bound(&demand);
+    let fine = Demand::new(&mut solver, problem, &placed, Detail::Fine);
+    bound.hourly = patterns::lower_bound(&fine).map_or(bound.hourly, |hourly| bound.hourly.max(hourly));
     let weights = weights(&bound, &demand);
     let listed_room = |at: usize| demand.carriers.get(at).map_or(&[][..], |carrier| &carrier.room);
     let carried = |at: usize| -> f64 {

@@ -2,52 +2,58 @@
 //!
 //! Pods are put into *kinds* by the offerings and nodes that could take them at all; *carriers* are offerings (or
 //! existing room) put together by the kinds that they could take. Whatever is left out of "could" here would make
-//! the bound wrong, so every doubt counts as yes: rules among pods, volumes, limits and `minValues` are ignored.
+//! the bound wrong, so every doubt counts as yes: volumes, limits, `minValues` and most rules among pods are ignored. Two
+//! rules count: a host takes only so many pods of some shapes, and a spread puts a share of its pods into each domain.
 
 use std::collections::BTreeMap;
 
 use super::super::amounts::{Amount, Dimensions};
 use super::super::hash::FastMap;
-use super::super::ids::{Id, NodeId, ShapeId, SizeId};
+use super::super::ids::{Id, ShapeId, SizeId};
 use super::super::model::Model;
-use super::super::pools::Pool;
 use super::super::solver::Solver;
-use super::super::states::{Merge, Side};
+use super::super::topology::{ForcedSpread, Subject};
 use super::super::{Problem, ReservedMode};
+use super::knapsack::Item;
+use super::reach::{Forced, Reach, fitting, forced, reach, takers};
 use crate::bitset::BitSet;
 use crate::resources::{CPU, MEMORY, PODS};
 
-/// More kinds than this are merged: the bound stays true and gets weaker.
-const MOST_KINDS: usize = 40;
 /// Beyond this many pairs of shape and node every node counts as open to every pod.
 const MOST_NODE_CHECKS: usize = 200_000;
 
-/// The offerings of one NodePool that could take a pod: some types, bought in some ways.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Choice {
-    pool: usize,
-    types: BitSet,
-    classes: BitSet,
+/// How finely pods are told apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Detail {
+    /// By where they could go, and large ones by size.
+    #[default]
+    Coarse,
+    /// All pods of a kind ask for the same, and rules among pods count as far as they force something.
+    Fine,
 }
 
-/// Where a pod could go.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-struct Reach {
-    choices: Vec<Choice>,
-    nodes: BitSet,
+impl Detail {
+    /// More kinds than this are merged: the bound stays true and gets weaker.
+    const fn most_kinds(self) -> usize {
+        match self {
+            Self::Coarse => 40,
+            Self::Fine => 150,
+        }
+    }
 }
 
 /// Everything that the bound is computed from. Amounts are shares of the total demand.
 #[derive(Debug, Default)]
 pub(super) struct Demand {
+    detail: Detail,
     /// How many resources there are.
     pub(super) resources: usize,
     /// What one share of each resource is, in billionths of its unit; 0 where nobody asks for it.
     pub(super) units: Vec<f64>,
     /// What the pods of each kind ask for.
     pub(super) kinds: Vec<Vec<f64>>,
-    /// Where all pods of a kind ask for the same: that, and how many there are.
-    units_of: Vec<Option<(Vec<Amount>, f64)>>,
+    /// Where all pods of a kind ask for the same.
+    units_of: Vec<Option<Same>>,
     pub(super) carriers: Vec<Carrier>,
     /// For each NodePool that can launch, what each type has room for beside DaemonSets, in billionths.
     pub(super) rooms: Vec<Vec<Vec<f64>>>,
@@ -55,6 +61,23 @@ pub(super) struct Demand {
     pub(super) offerings: Vec<Vec<Option<(usize, f64)>>>,
     /// The kind of each pod to be placed, by what it demands and asks for.
     pub(super) kind_of: FastMap<(ShapeId, SizeId), usize>,
+}
+
+/// Pods that all ask for the same.
+#[derive(Debug)]
+struct Same {
+    amounts: Vec<Amount>,
+    pods: f64,
+    most_on_host: Option<usize>,
+}
+
+/// The kinds found so far.
+#[derive(Default)]
+struct Kinds {
+    reaches: Vec<Reach>,
+    numbers: FastMap<(Reach, Option<SizeId>, Option<ShapeId>), usize>,
+    /// Pods of which so many must be in each domain of their spread.
+    tied: Vec<(ShapeId, SizeId, usize)>,
 }
 
 /// Room, and how much of it each of some kinds can use.
@@ -74,14 +97,20 @@ pub(super) struct Carrier {
 
 impl Demand {
     /// The demand of the pods at the positions of `placed`.
-    pub(super) fn new(solver: &mut Solver<'_, '_>, problem: &Problem<'_>, placed: &BitSet) -> Self {
-        let mut pods: BTreeMap<(usize, usize), f64> = BTreeMap::new();
+    pub(super) fn new(
+        solver: &mut Solver<'_, '_>,
+        problem: &Problem<'_>,
+        placed: &BitSet,
+        detail: Detail,
+    ) -> Self {
+        let mut pods: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for entry in &solver.model.queue {
             if placed.contains(entry.position) {
-                *pods.entry((entry.shape.index(), entry.size.index())).or_default() += 1.0;
+                *pods.entry((entry.shape.index(), entry.size.index())).or_default() += 1;
             }
         }
         let mut demand = Self {
+            detail,
             resources: solver.model.dimensions.names().len(),
             ..Self::default()
         };
@@ -89,7 +118,7 @@ impl Demand {
         for ((_, size), count) in &pods {
             let amounts = &solver.model.sizes[SizeId::new(*size)].amounts;
             for (total, amount) in totals.iter_mut().zip(amounts) {
-                *total += real(*amount).max(0.0) * count;
+                *total += real(*amount).max(0.0) * whole(*count);
             }
         }
         demand.units = totals;
@@ -114,77 +143,140 @@ impl Demand {
     fn read_kinds(
         &mut self,
         solver: &mut Solver<'_, '_>,
-        pods: &BTreeMap<(usize, usize), f64>,
+        pods: &BTreeMap<(usize, usize), usize>,
     ) -> Vec<Reach> {
-        let mut by_shape: BTreeMap<usize, Reach> = BTreeMap::new();
         let shapes: std::collections::BTreeSet<usize> = pods.keys().map(|(shape, _)| *shape).collect();
         let check_nodes = shapes.len() * solver.model.nodes.len() <= MOST_NODE_CHECKS;
-        for shape in shapes {
-            by_shape.insert(shape, reach(solver, ShapeId::new(shape), check_nodes));
+        let mut whole: BTreeMap<usize, (Reach, Forced)> = BTreeMap::new();
+        for shape in &shapes {
+            let id = ShapeId::new(*shape);
+            let reach = reach(solver, id, check_nodes, None);
+            let forced = match self.detail {
+                Detail::Coarse => Forced::default(),
+                Detail::Fine => forced(solver, id),
+            };
+            whole.insert(*shape, (reach, forced));
         }
-        let model = &solver.model;
-        let mut numbers: FastMap<(Reach, Option<SizeId>), usize> = FastMap::default();
-        let mut reaches: Vec<Reach> = Vec::new();
+        let mut kinds = Kinds::default();
+        // Pods that have a choice come first: what they can expect counts when new nodes are chosen.
         for ((shape, size), count) in pods {
-            let Some(of_shape) = by_shape.get(shape) else {
+            let Some((reach, forced)) = whole.get(shape) else {
                 continue;
             };
+            let in_each = forced.spread.as_ref().map_or(0, |spread| {
+                let is_alone = is_alone(solver, spread, pods);
+                if is_alone { spread.in_each(*count) } else { 0 }
+            });
+            let domains = forced.spread.as_ref().map_or(0, |spread| spread.domains.len());
             let (shape, size) = (ShapeId::new(*shape), SizeId::new(*size));
-            let amounts = &model.sizes[size].amounts;
-            let mut reach = of_shape.clone();
-            let at_least: Vec<Amount> = amounts.iter().map(|amount| power_below(*amount)).collect();
-            for choice in &mut reach.choices {
-                if let Some(pool) = model.pools.iter().nth(choice.pool) {
-                    choice.types = fitting(pool, &choice.types, &at_least);
-                }
+            let free = count - in_each * domains;
+            let number = self.add(&solver.model, &mut kinds, reach, (shape, size), forced, free);
+            self.kind_of.insert((shape, size), number);
+            if in_each > 0 {
+                kinds.tied.push((shape, size, in_each));
             }
-            // Large pods leave room that nothing of their kind can use, so that each size is a kind of its own.
-            let own = is_large(amounts, &model.dimensions).then_some(size);
-            let number = *numbers.entry((reach.clone(), own)).or_insert_with(|| {
-                if reaches.len() < MOST_KINDS {
-                    reaches.push(reach.clone());
+        }
+        for (shape, size, in_each) in std::mem::take(&mut kinds.tied) {
+            let Some((_, forced)) = whole.get(&shape.index()) else {
+                continue;
+            };
+            let Some(spread) = &forced.spread else { continue };
+            for domain in &spread.domains {
+                let within = reach(solver, shape, check_nodes, Some((spread.key, *domain)));
+                self.add(&solver.model, &mut kinds, &within, (shape, size), forced, in_each);
+            }
+        }
+        kinds.reaches
+    }
+
+    /// Adds `count` pods of a shape and a size that could go to `reach`, and says of which kind they are.
+    fn add(
+        &mut self,
+        model: &Model<'_>,
+        kinds: &mut Kinds,
+        reach: &Reach,
+        (shape, size): (ShapeId, SizeId),
+        forced: &Forced,
+        count: usize,
+    ) -> usize {
+        let amounts = &model.sizes[size].amounts;
+        let mut reach = reach.clone();
+        let at_least: Vec<Amount> = amounts.iter().map(|amount| power_below(*amount)).collect();
+        for choice in &mut reach.choices {
+            if let Some(pool) = model.pools.iter().nth(choice.pool) {
+                choice.types = fitting(pool, &choice.types, &at_least);
+            }
+        }
+        // Large pods leave room that nothing of their kind can use, so that each size is a kind of its own; and pods
+        // of which a host takes only a few are one by themselves.
+        let apart = forced.most_on_host.map(|_| shape);
+        let own = (self.detail == Detail::Fine || is_large(amounts, &model.dimensions)).then_some(size);
+        let number = *kinds
+            .numbers
+            .entry((reach.clone(), own, apart))
+            .or_insert_with(|| {
+                if kinds.reaches.len() < self.detail.most_kinds() {
+                    kinds.reaches.push(reach.clone());
                     self.kinds.push(vec![0.0; self.resources]);
-                    self.units_of.push(own.map(|_| (amounts.clone(), 0.0)));
+                    self.units_of.push(own.map(|_| Same {
+                        amounts: amounts.clone(),
+                        pods: 0.0,
+                        most_on_host: forced.most_on_host,
+                    }));
                 } else if let Some(last) = self.units_of.last_mut() {
                     *last = None;
                 }
-                reaches.len() - 1
+                kinds.reaches.len() - 1
             });
-            if let Some(Some((_, pods))) = self.units_of.get_mut(number) {
-                *pods += count;
-            }
-            if let Some(last) = reaches.get_mut(number) {
-                // A kind that stands for several takes whatever any of them takes.
-                last.nodes.union_with(&reach.nodes);
-                for choice in reach.choices {
-                    if !last.choices.contains(&choice) {
-                        last.choices.push(choice);
-                    }
-                }
-            }
-            self.kind_of.insert((shape, size), number);
-            if let Some(kind) = self.kinds.get_mut(number) {
-                for ((cell, amount), unit) in kind.iter_mut().zip(amounts).zip(&self.units) {
-                    if *unit > 0.0 {
-                        *cell += real(*amount).max(0.0) * count / unit;
-                    }
+        if let Some(Some(same)) = self.units_of.get_mut(number) {
+            same.pods += whole(count);
+        }
+        if let Some(last) = kinds.reaches.get_mut(number) {
+            // A kind that stands for several takes whatever any of them takes.
+            last.nodes.union_with(&reach.nodes);
+            for choice in reach.choices {
+                if !last.choices.contains(&choice) {
+                    last.choices.push(choice);
                 }
             }
         }
-        reaches
+        if let Some(kind) = self.kinds.get_mut(number) {
+            for ((cell, amount), unit) in kind.iter_mut().zip(amounts).zip(&self.units) {
+                if *unit > 0.0 {
+                    *cell += real(*amount).max(0.0) * whole(count) / unit;
+                }
+            }
+        }
+        number
+    }
+
+    /// The kinds as items of which there are several alike; none if some kind holds different pods.
+    pub(super) fn items(&self) -> Option<Vec<Item>> {
+        let item = |same: &Option<Same>| {
+            let same = same.as_ref()?;
+            Some(Item {
+                amounts: self.shares(same.amounts.iter().copied()),
+                pods: same.pods,
+            })
+        };
+        self.units_of.iter().map(item).collect()
     }
 
     /// How much of each resource the pods of a kind can use of `net`: whole pods where all are the same.
     fn usable(&self, kind: usize, net: &[Amount]) -> Vec<f64> {
         let asked = self.kinds.get(kind).map_or(&[][..], Vec::as_slice);
-        if let Some(Some((amounts, pods))) = self.units_of.get(kind) {
+        if let Some(Some(same)) = self.units_of.get(kind) {
             let fits = |(amount, room): (&Amount, &Amount)| (*room).max(0) / *amount;
-            let cells = amounts.iter().zip(net).filter(|(amount, _)| **amount > 0);
-            let whole = cells.map(fits).min().map_or(*pods, |most| real(most).min(*pods));
+            let cells = same.amounts.iter().zip(net).filter(|(amount, _)| **amount > 0);
+            let most = cells
+                .map(fits)
+                .min()
+                .map_or(same.pods, |most| real(most).min(same.pods));
+            let most = same.most_on_host.map_or(most, |on_host| most.min(whole(on_host)));
             return self
-                .shares(amounts.iter().copied())
+                .shares(same.amounts.iter().copied())
                 .iter()
-                .map(|share| share * whole)
+                .map(|share| share * most)
                 .collect();
         }
         let room = self.shares(net.iter().copied());
@@ -319,103 +411,23 @@ impl Demand {
     }
 }
 
-/// The kinds that have a choice for which `takes` holds.
-fn takers(reaches: &[Reach], takes: impl Fn(&Choice) -> bool) -> Vec<usize> {
-    reaches
-        .iter()
-        .enumerate()
-        .filter(|(_, reach)| reach.choices.iter().any(&takes))
-        .map(|(kind, _)| kind)
-        .collect()
+/// Whether the pods of one shape and size are the only ones that a spread counts.
+fn is_alone(solver: &Solver<'_, '_>, spread: &ForcedSpread, pods: &BTreeMap<(usize, usize), usize>) -> bool {
+    let counted = pods.keys().filter(|(shape, _)| {
+        let shape = &solver.model.shapes[ShapeId::new(*shape)];
+        let subject = Subject {
+            namespace: &shape.namespace,
+            labels: &shape.labels,
+        };
+        solver.model.topology.counts(spread.group, subject)
+    });
+    counted.count() == 1
 }
 
-/// Where pods of `shape` could go, with every demand that could be relaxed taken as relaxed.
-fn reach(solver: &mut Solver<'_, '_>, shape: ShapeId, check_nodes: bool) -> Reach {
-    let nodes = solver.model.nodes.len();
-    let mut reach = Reach {
-        choices: Vec::new(),
-        nodes: if check_nodes {
-            BitSet::empty(nodes)
-        } else {
-            BitSet::full(nodes)
-        },
-    };
-    let mut next = Some(shape);
-    while let Some(shape) = next {
-        let Model {
-            states,
-            types,
-            taints,
-            shapes,
-            pools,
-            nodes,
-            labels_may_appear,
-            ..
-        } = &mut solver.model;
-        let shape_of = &mut shapes[shape];
-        for (at, pool) in pools.iter().enumerate() {
-            if !shape_of
-                .tolerated
-                .ask(taints, pool.taints, &shape_of.constraints.tolerations)
-            {
-                continue;
-            }
-            let (of_types, classes) = match states.merge(pool.template, shape_of.requirements, Side::Claim) {
-                Merge::Into(state) => {
-                    let left = types.left(state, states);
-                    let mut of_types = left.types.clone();
-                    of_types.intersect_with(&pool.types);
-                    (of_types, left.classes.clone())
-                }
-                Merge::Undefined(_) if *labels_may_appear => {
-                    (pool.types.clone(), BitSet::full(types.classes.len()))
-                }
-                _ => continue,
-            };
-            let choice = Choice {
-                pool: at,
-                types: of_types,
-                classes,
-            };
-            if !reach.choices.contains(&choice) {
-                reach.choices.push(choice);
-            }
-        }
-        for at in (0..nodes.len()).filter(|_| check_nodes) {
-            let node = &nodes[NodeId::new(at)];
-            if reach.nodes.contains(at)
-                || !shape_of
-                    .tolerated
-                    .ask(taints, node.taints, &shape_of.constraints.tolerations)
-            {
-                continue;
-            }
-            match states.merge(node.state, shape_of.requirements, Side::Node) {
-                Merge::Into(_) => reach.nodes.insert(at),
-                Merge::Undefined(_) if *labels_may_appear => reach.nodes.insert(at),
-                _ => {}
-            }
-        }
-        next = solver.relaxed(shape);
-    }
-    reach
-}
-
-/// The types of `set` on which `needed` fits beside the DaemonSets.
-fn fitting(pool: &Pool, set: &BitSet, needed: &[Amount]) -> BitSet {
-    let mut all = BitSet::empty(set.words().len() * 64);
-    for group in &pool.daemons {
-        let mut of_group = set.clone();
-        of_group.intersect_with(&group.types);
-        let with_overhead: Vec<Amount> = needed
-            .iter()
-            .zip(&group.overhead)
-            .map(|(needed, overhead)| needed.saturating_add(*overhead))
-            .collect();
-        pool.sizes.keep_fitting(&mut of_group, &with_overhead);
-        all.union_with(&of_group);
-    }
-    all
+/// A number of pods as a real number.
+#[expect(clippy::cast_precision_loss, reason = "far below 2^52 pods")]
+fn whole(count: usize) -> f64 {
+    count as f64
 }
 
 /// Whether a pod is so large that few fit on a common node.

@@ -12,7 +12,10 @@
 mod appraise;
 mod bound;
 mod demand;
+mod knapsack;
+mod patterns;
 mod prices;
+mod reach;
 mod search;
 mod simplex;
 mod steering;

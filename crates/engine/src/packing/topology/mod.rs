@@ -10,10 +10,12 @@
 mod checks;
 mod directory;
 mod domains;
+mod forced;
 mod group;
 
 pub(super) use checks::{Checks, HostVerdict, LabelRule, Narrowed, Unsatisfied};
 pub(super) use domains::{ClusterView, PodCount, PoolDomains, ViewedNode};
+pub(super) use forced::ForcedSpread;
 pub(super) use group::{Group, Kind};
 
 use std::collections::BTreeMap;

@@ -29,6 +29,10 @@ pub(super) struct StandaloneArgs {
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_launch_delay: Duration,
 
+    /// Standalone with kwok: how long a stopped instance takes to join again
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
+    kwok_start_delay: Duration,
+
     /// Standalone with kwok: how long the end of an instance takes
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_terminate_delay: Duration,
@@ -108,6 +112,7 @@ pub(super) fn settings(
     }
     provisioning.kwok = kwok::Settings {
         launch_delay: args.kwok_launch_delay,
+        start_delay: args.kwok_start_delay,
         terminate_delay: args.kwok_terminate_delay,
         unavailable: args.kwok_unavailable.clone(),
     };
