@@ -52,7 +52,7 @@ struct Memory {
 
 /// Writes to one cluster and asks one provider.
 pub(crate) struct Executor<P> {
-    claims: Api<NodeClaim>,
+    pub(super) claims: Api<NodeClaim>,
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
@@ -196,25 +196,6 @@ impl<P: Provider> Executor<P> {
             this.note(key, result);
             this.stores.wake();
         });
-    }
-
-    /// Asks the API server itself before an instance ends that has no claim here: our list may be old.
-    async fn check_end(&self, id: &str) -> Result<(), Failure> {
-        let instances = self.provider.instances();
-        let Some(instance) = instances.into_iter().find(|one| one.provider_id == id) else {
-            return Ok(());
-        };
-        if instance.claim.is_empty() || lock(&self.stores.node_claims).get("", &instance.claim).is_some() {
-            return Ok(());
-        }
-        let claim = self.claims.get_opt(&instance.claim).await;
-        match claim.map_err(|error| Failure::Refused(chain(&error)))? {
-            None => Ok(()),
-            Some(claim) => {
-                lock(&self.stores.node_claims).written(claim);
-                Err(Failure::Outrun)
-            }
-        }
     }
 
     pub(crate) async fn act(&self, action: Action) -> Result<(), Failure> {

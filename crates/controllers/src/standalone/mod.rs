@@ -8,6 +8,7 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod orphans;
 mod store;
 mod watch;
 
