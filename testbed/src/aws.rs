@@ -199,7 +199,7 @@ impl Aws {
                 "/aws/service/eks/optimized-ami/{kubernetes_version}/amazon-linux-2023/{arch}/standard/recommended/image_id"
             )
         };
-        let parameters = json!({path("x86_64"): prepared.image, path("arm64"): prepared.arm_image});
+        let parameters = json!({(path("x86_64")): prepared.image, (path("arm64")): prepared.arm_image});
         self.control(&json!({"parameters": parameters}))?;
         Ok(prepared)
     }

@@ -35,17 +35,17 @@ pub struct Group {
 
 /// A machine image.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Image {
+pub(crate) struct Image {
     /// Its id.
-    pub id: String,
+    pub(crate) id: String,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// `x86_64` or `arm64`.
-    pub architecture: String,
+    pub(crate) architecture: String,
     /// When it was made.
-    pub created: Option<Timestamp>,
+    pub(crate) created: Option<Timestamp>,
     /// When its owner retires it.
-    pub deprecated: Option<Timestamp>,
+    pub(crate) deprecated: Option<Timestamp>,
 }
 
 /// An instance.
@@ -75,48 +75,48 @@ pub struct Machine {
 
 /// A launch template.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Template {
+pub(crate) struct Template {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// When it was made.
-    pub created: Option<Timestamp>,
+    pub(crate) created: Option<Timestamp>,
 }
 
 /// What a fleet request led to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetAnswer {
+pub(crate) struct FleetAnswer {
     /// The instances: id, type, zone, image.
-    pub launched: Vec<FleetInstance>,
+    pub(crate) launched: Vec<FleetInstance>,
     /// What could not be had.
-    pub errors: Vec<FleetError>,
+    pub(crate) errors: Vec<FleetError>,
 }
 
 /// An instance that a fleet request made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetInstance {
+pub(crate) struct FleetInstance {
     /// Its id.
-    pub id: String,
+    pub(crate) id: String,
     /// Its type.
-    pub instance_type: String,
+    pub(crate) instance_type: String,
     /// Its zone, if the answer has it.
-    pub zone: String,
+    pub(crate) zone: String,
     /// Its subnet, if the answer has it.
-    pub subnet_id: String,
+    pub(crate) subnet_id: String,
 }
 
 /// An override that could not be launched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FleetError {
+pub(crate) struct FleetError {
     /// EC2's code.
-    pub code: String,
+    pub(crate) code: String,
     /// EC2's words.
-    pub message: String,
+    pub(crate) message: String,
     /// The type.
-    pub instance_type: String,
+    pub(crate) instance_type: String,
     /// The zone.
-    pub zone: String,
+    pub(crate) zone: String,
     /// The subnet.
-    pub subnet_id: String,
+    pub(crate) subnet_id: String,
 }
 
 /// A filter of a list.

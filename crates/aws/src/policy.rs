@@ -68,13 +68,14 @@ pub fn document(scope: &Scope) -> Value {
     uses.extend(["image", "snapshot"].map(|kind| format!("arn:{partition}:ec2:{region}::{kind}/*")));
     let mut creates = actions(Reach::Create);
     creates.push("ec2:RunInstances".to_owned());
+    let changed = ["instance", "launch-template"].map(ec2);
     let in_region = json!({"StringEquals": {"aws:RequestedRegion": region}});
     let mut statements = vec![
         json!({"Sid": "Read", "Effect": "Allow", "Action": actions(Reach::Read), "Resource": "*", "Condition": in_region}),
         json!({
             "Sid": "LaunchWithTags", "Effect": "Allow", "Action": creates,
             "Resource": made.map(ec2),
-            "Condition": {"StringEquals": {format!("aws:RequestTag/{owned}"): "owned"}},
+            "Condition": {"StringEquals": {(format!("aws:RequestTag/{owned}")): "owned"}},
         }),
         json!({
             "Sid": "LaunchFrom", "Effect": "Allow", "Action": ["ec2:CreateFleet", "ec2:RunInstances"], "Resource": uses,
@@ -83,15 +84,15 @@ pub fn document(scope: &Scope) -> Value {
             "Sid": "TagWhatIsMade", "Effect": "Allow", "Action": "ec2:CreateTags", "Resource": made.map(ec2),
             "Condition": {
                 "StringEquals": {
-                    format!("aws:RequestTag/{owned}"): "owned",
+                    (format!("aws:RequestTag/{owned}")): "owned",
                     "ec2:CreateAction": ["RunInstances", "CreateFleet", "CreateLaunchTemplate"],
                 },
             },
         }),
         json!({
             "Sid": "ChangeOwn", "Effect": "Allow", "Action": actions(Reach::Owned),
-            "Resource": ["instance", "launch-template"].map(ec2),
-            "Condition": {"StringEquals": {format!("aws:ResourceTag/{owned}"): "owned"}},
+            "Resource": changed,
+            "Condition": {"StringEquals": {(format!("aws:ResourceTag/{owned}")): "owned"}},
         }),
         json!({
             "Sid": "PublishedImages", "Effect": "Allow", "Action": actions(Reach::Parameters),

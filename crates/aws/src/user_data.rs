@@ -18,41 +18,41 @@ const NODE_CONFIG: &str = "application/node.eks.aws";
 
 /// A taint that the kubelet registers with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Taint {
+pub(crate) struct Taint {
     /// The key.
-    pub key: String,
+    pub(crate) key: String,
     /// The value; may be empty.
-    pub value: String,
+    pub(crate) value: String,
     /// The effect.
-    pub effect: String,
+    pub(crate) effect: String,
 }
 
 /// What a node needs to know to join.
 #[derive(Clone, Debug, Default)]
-pub struct Bootstrap {
+pub(crate) struct Bootstrap {
     /// The name of the cluster.
-    pub cluster_name: String,
+    pub(crate) cluster_name: String,
     /// The address of the API server.
-    pub endpoint: String,
+    pub(crate) endpoint: String,
     /// Its certificates, in base64.
-    pub ca_bundle: Option<String>,
+    pub(crate) ca_bundle: Option<String>,
     /// The addresses of Services.
-    pub service_cidr: Option<String>,
+    pub(crate) service_cidr: Option<String>,
     /// Settings of the kubelet, with the number of pods and the name server filled in.
-    pub kubelet: KubeletConfiguration,
+    pub(crate) kubelet: KubeletConfiguration,
     /// Taints to register with.
-    pub taints: Vec<Taint>,
+    pub(crate) taints: Vec<Taint>,
     /// Labels to register with.
-    pub labels: BTreeMap<String, String>,
+    pub(crate) labels: BTreeMap<String, String>,
     /// What the node class adds.
-    pub custom: Option<String>,
+    pub(crate) custom: Option<String>,
     /// Whether instance store disks become one.
-    pub raid0: bool,
+    pub(crate) raid0: bool,
 }
 
 /// Why there is no user data.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// Bottlerocket's settings cannot be read.
     #[error("spec.userData: expected TOML for the family Bottlerocket: {0}")]
     Toml(String),
@@ -66,7 +66,7 @@ pub enum Error {
 
 impl Bootstrap {
     /// The user data of a family, in base64.
-    pub fn render(&self, family: &AmiFamily) -> Result<String, Error> {
+    pub(crate) fn render(&self, family: &AmiFamily) -> Result<String, Error> {
         let text = match family {
             AmiFamily::Al2023 => self.nodeadm()?,
             AmiFamily::Al2 => self.bootstrap_sh()?,

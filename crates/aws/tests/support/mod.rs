@@ -27,10 +27,10 @@ const REGION: &str = "us-west-2";
 pub(crate) struct Bed {
     pub(crate) runtime: Runtime,
     pub(crate) ec2: Ec2,
-    aws: Aws,
-    prepared: Prepared,
-    catalogue: Arc<Catalogue>,
-    cluster: Cluster,
+    pub(crate) aws: Aws,
+    pub(crate) prepared: Prepared,
+    pub(crate) catalogue: Arc<Catalogue>,
+    pub(crate) cluster: Cluster,
 }
 
 fn runtime() -> Runtime {
