@@ -32,7 +32,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_
 /// Credentials are fetched again this long before they expire.
 const EXPIRY_MARGIN: Duration = Duration::from_secs(120);
 /// How long one attempt may take.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The way to AWS.
 #[derive(Debug)]

@@ -24,6 +24,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models import ec2_backends
+from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
@@ -264,6 +265,19 @@ def launch(response, template, override, capacity_type, specifications):
 
 Fleets.create_fleet = create_fleet
 
+# --- images -----------------------------------------------------------------------------------------------------------
+
+original_register = AmisResponse.register_image
+
+
+def register_image(self):
+    answer = original_register(self)
+    self.ec2_backend.amis[answer.result["ImageId"]].architecture = self._get_param("Architecture")
+    return answer
+
+
+AmisResponse.register_image = register_image
+
 # --- the server -------------------------------------------------------------------------------------------------------
 
 
@@ -382,6 +396,10 @@ def application(moto):
 
 class Quiet(WSGIRequestHandler):
     protocol_version = "HTTP/1.1"
+
+    def send_response(self, code, message=None):
+        # Without a date, which answers bring themselves: it may be another one.
+        self.send_response_only(code, message)
 
     def log(self, *arguments):
         pass
