@@ -214,24 +214,49 @@ impl Aws {
                 parameters.push(("NextToken", &token));
             }
             let page = self.call("ec2", "DescribeInstances", &parameters)?;
-            for one in page.split("<instanceId>").skip(1) {
-                let id = one.split('<').next().unwrap_or_default().to_owned();
-                let state = one
-                    .split_once("<instanceState>")
-                    .map(|(_, after)| texts(after, "name"));
-                let state = state
-                    .and_then(|names| names.into_iter().next())
-                    .unwrap_or_default();
-                let value = one
-                    .split_once(&format!("<key>{tag}</key>"))
-                    .and_then(|(_, after)| texts(after, "value").into_iter().next());
-                found.push((id, state, value.unwrap_or_default()));
+            let document =
+                roxmltree::Document::parse(&page).map_err(|error| Error::Aws(error.to_string()))?;
+            let sets = document
+                .descendants()
+                .filter(|one| one.has_tag_name_of("instancesSet"));
+            for one in sets.flat_map(|set| set.children().filter(roxmltree::Node::is_element)) {
+                let tags = one.element("tagSet").into_iter().flat_map(|set| set.children());
+                let mut tags = tags.filter(|item| item.value("key") == tag);
+                let state = one.element("instanceState").map(|state| state.value("name"));
+                let value = tags.next().map(|item| item.value("value"));
+                found.push((
+                    one.value("instanceId"),
+                    state.unwrap_or_default(),
+                    value.unwrap_or_default(),
+                ));
             }
             token = texts(&page, "nextToken").into_iter().next().unwrap_or_default();
             if token.is_empty() {
                 return Ok(found);
             }
         }
+    }
+}
+
+/// Questions about an element, whatever its namespace.
+trait Element: Sized {
+    fn has_tag_name_of(&self, name: &str) -> bool;
+    fn element(&self, name: &str) -> Option<Self>;
+    fn value(&self, name: &str) -> String;
+}
+
+impl Element for roxmltree::Node<'_, '_> {
+    fn has_tag_name_of(&self, name: &str) -> bool {
+        self.tag_name().name() == name
+    }
+
+    fn element(&self, name: &str) -> Option<Self> {
+        self.children().find(|one| one.has_tag_name_of(name))
+    }
+
+    fn value(&self, name: &str) -> String {
+        let found = self.element(name).and_then(|one| one.text());
+        found.unwrap_or_default().to_owned()
     }
 }
 
