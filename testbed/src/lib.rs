@@ -24,6 +24,7 @@ mod launch;
 mod part;
 mod ports;
 mod process;
+pub mod workload;
 
 pub use aws::{Aws, Prepared};
 pub use certs::KUBECONFIG_MARK;

@@ -1,4 +1,4 @@
-//! The two small HTTP servers: `/metrics` and `/debug/decisions`, and the probes `/healthz` and `/readyz`.
+//! The two small HTTP servers: `/metrics`, `/debug/decisions` and `/debug/pending`, and the probes `/healthz` and `/readyz`.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
 
+use crate::standalone::Pending;
 use crate::{Decisions, Metrics};
 
+const METRICS_OPTION: &str = "--metrics-bind-address";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Why a server does not listen.
@@ -46,12 +49,19 @@ pub struct Health(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     listed: AtomicBool,
+    /// Whether provisioning has begun and not seen everything yet.
+    provisioning_waits: AtomicBool,
     fault: Mutex<Option<String>>,
 }
 
 impl Health {
     pub(crate) fn set_ready(&self) {
         self.0.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether provisioning still waits for its first lists.
+    pub(crate) fn set_provisioning_waits(&self, waits: bool) {
+        self.0.provisioning_waits.store(waits, Ordering::Relaxed);
     }
 
     /// What keeps the process from doing all of its work, if anything.
@@ -64,12 +74,46 @@ impl Health {
         if !self.0.listed.load(Ordering::Relaxed) {
             return Some("waiting for the first list of objects".to_owned());
         }
+        if self.0.provisioning_waits.load(Ordering::Relaxed) {
+            return Some(
+                "waiting for the first list of pods, nodes and what else provisioning looks at".to_owned(),
+            );
+        }
         self.0
             .fault
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
+}
+
+/// Manifests to apply to an embedded world, and where the answer goes.
+#[derive(Debug)]
+pub struct ApplyRequest {
+    /// YAML or JSON, one or several documents.
+    pub text: String,
+    /// Takes a line per object, or what is wrong.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// What everybody may look at.
+fn observers(metrics: &Metrics, decisions: &Decisions, pending: &Pending) -> Router {
+    const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+    let (metrics, decisions, pending) = (metrics.clone(), decisions.clone(), pending.clone());
+    let show = async move || (JSON, decisions.json());
+    let wait = async move || (JSON, pending.json());
+    let answer = async move || match metrics.text() {
+        Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            [(header::CONTENT_TYPE, "text/plain")],
+            error.to_string(),
+        ),
+    };
+    Router::new()
+        .route("/metrics", get(answer))
+        .route("/debug/decisions", get(show))
+        .route("/debug/pending", get(wait))
 }
 
 /// A server that listens already and answers once it runs.
@@ -81,30 +125,41 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of `/metrics` and `/debug/decisions` on `address`, or none if that is `0`.
+    /// The server of `/metrics`, `/debug/decisions` and `/debug/pending` on `address`, or none if that is `0`.
     pub async fn metrics(
         address: &str,
         metrics: &Metrics,
         decisions: &Decisions,
+        pending: &Pending,
     ) -> Result<Option<Self>, ServeError> {
-        let (metrics, decisions) = (metrics.clone(), decisions.clone());
-        let show = async move || ([(header::CONTENT_TYPE, "application/json")], decisions.json());
-        let answer = async move || match metrics.text() {
-            Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
-            Err(error) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                [(header::CONTENT_TYPE, "text/plain")],
-                error.to_string(),
-            ),
+        Self::bind(METRICS_OPTION, address, observers(metrics, decisions, pending)).await
+    }
+
+    /// The same for an embedded world, which also takes manifests (`POST /apply`).
+    pub async fn embedded(
+        address: &str,
+        metrics: &Metrics,
+        decisions: &Decisions,
+        pending: &Pending,
+        requests: mpsc::Sender<ApplyRequest>,
+    ) -> Result<Option<Self>, ServeError> {
+        let apply = async move |text: String| {
+            let (answer, answered) = oneshot::channel();
+            let gone = (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the world has ended\n".to_owned(),
+            );
+            if requests.send(ApplyRequest { text, answer }).await.is_err() {
+                return gone;
+            }
+            match answered.await {
+                Ok(Ok(lines)) => (StatusCode::OK, lines),
+                Ok(Err(why)) => (StatusCode::BAD_REQUEST, format!("{why}\n")),
+                Err(_) => gone,
+            }
         };
-        Self::bind(
-            "--metrics-bind-address",
-            address,
-            Router::new()
-                .route("/metrics", get(answer))
-                .route("/debug/decisions", get(show)),
-        )
-        .await
+        let router = observers(metrics, decisions, pending).route("/apply", post(apply));
+        Self::bind(METRICS_OPTION, address, router).await
     }
 
     /// The server of the probes on `address`, or none if that is `0`.
@@ -160,7 +215,7 @@ impl Server {
     }
 
     /// Answers until it is dropped.
-    pub(crate) async fn run(self) -> io::Result<()> {
+    pub async fn run(self) -> io::Result<()> {
         axum::serve(self.listener, self.router).await
     }
 }

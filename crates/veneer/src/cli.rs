@@ -22,7 +22,9 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apply(commands::apply::ApplyArgs),
     Catalog(commands::catalog::CatalogArgs),
+    Chaos(commands::chaos::ChaosArgs),
     Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
     Diagnose(commands::diagnose::DiagnoseArgs),
@@ -37,7 +39,9 @@ enum Command {
 impl Cli {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
+            Command::Apply(args) => commands::apply::run(args),
             Command::Catalog(args) => commands::catalog::run(args),
+            Command::Chaos(args) => commands::chaos::run(args),
             Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),
             Command::Diagnose(args) => commands::diagnose::run(args),

@@ -1,6 +1,8 @@
 //! One file per subcommand.
 
+pub(crate) mod apply;
 pub(crate) mod catalog;
+pub(crate) mod chaos;
 pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;

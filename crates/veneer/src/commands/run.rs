@@ -1,5 +1,6 @@
 //! `veneer run`: the controllers, until a signal ends them.
 
+pub(crate) mod embedded;
 mod standalone;
 
 use std::io::{self, IsTerminal};
@@ -12,7 +13,7 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info, warn};
+use tracing::{Level, info};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -25,6 +26,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_steering::commitments::Scope;
 use veneer_steering::overlays::Pricing;
 
+use embedded::EmbeddedArgs;
 use standalone::StandaloneArgs;
 
 use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
@@ -34,7 +36,7 @@ use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
 ///
 /// In companion mode Karpenter provisions nodes: Veneer turns preferences of NodePools and what is left of Savings Plans
 /// and Reserved Instances into NodeOverlays, and compares the conditions that Karpenter writes with its own verdicts. In
-/// standalone mode Veneer writes the conditions. Every key of the configuration is a flag, a variable VENEER_… and a key of
+/// standalone mode Veneer writes the conditions. With --embedded everything runs on a cluster in memory. Every key of the configuration is a flag, a variable VENEER_… and a key of
 /// the file given by --config; a flag wins over a variable, and a variable over the file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -46,7 +48,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
@@ -57,6 +59,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     standalone: StandaloneArgs,
 
+    #[command(flatten)]
+    embedded: EmbeddedArgs,
+
     /// Makes one pass over the cluster and ends
     #[arg(long)]
     once: bool,
@@ -65,7 +70,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Features to turn on or off: NodeOverlay=true|false
+    /// Features to turn on or off: NodeOverlay=true|false, SpotToSpotConsolidation=true|false
     #[arg(
         long,
         value_name = "GATES",
@@ -87,7 +92,7 @@ pub(crate) struct RunArgs {
     settings: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum ModeArg {
     Companion,
     Standalone,
@@ -103,24 +108,29 @@ enum ProviderArg {
 #[derive(Clone, Copy, Debug)]
 struct Gates {
     node_overlay: bool,
+    spot_to_spot: bool,
 }
 
 impl Gates {
     fn parse(text: &str) -> Result<Self, String> {
-        let mut gates = Self { node_overlay: true };
+        let mut gates = Self {
+            node_overlay: true,
+            spot_to_spot: false,
+        };
         for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
-            match gate.split_once('=') {
-                Some(("NodeOverlay", value)) => {
-                    gates.node_overlay = value
-                        .parse()
-                        .map_err(|_| format!("NodeOverlay is {value:?}; expected true or false"))?;
-                }
+            let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+            let slot = match name {
+                "NodeOverlay" => &mut gates.node_overlay,
+                "SpotToSpotConsolidation" => &mut gates.spot_to_spot,
                 _ => {
                     return Err(format!(
-                        "{gate:?} is no gate; expected NodeOverlay=true or NodeOverlay=false"
+                        "{gate:?} is no gate; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
                     ));
                 }
-            }
+            };
+            *slot = value
+                .parse()
+                .map_err(|_| format!("{name} is {value:?}; expected true or false"))?;
         }
         Ok(gates)
     }
@@ -128,6 +138,11 @@ impl Gates {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = configuration(args)?;
+    if args.embedded.embedded {
+        embedded::check(args)?;
+        embedded::run(args, &config)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let catalogue = Arc::new(catalogue(args, &config)?);
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -156,7 +171,8 @@ fn configuration(args: &RunArgs) -> Result<Config> {
 
 fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
     let Some(path) = &args.catalog else {
-        if args.provider == ProviderArg::Kwok {
+        // In standalone mode nobody else has instance types that ours would have to agree with.
+        if args.provider == ProviderArg::Kwok && args.mode == ModeArg::Companion {
             bail!(
                 "--provider kwok needs --catalog FILE: the instance types that the KWOK provider launches (its instance_types.json)"
             );
@@ -222,6 +238,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             &config.metrics_bind_address,
             &settings.metrics,
             &settings.decisions,
+            &settings.pending,
         )
         .await?;
         let probes = Server::probes(&config.health_probe_bind_address, &settings.health).await?;
@@ -233,13 +250,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
     let cluster = cluster(args).await?;
-    match mode {
-        Mode::Companion => settings.steering = Some(steering(config)?),
-        Mode::Standalone if config.prometheus_url.is_some() => {
-            warn!("prometheusUrl is set, but cost-aware overlays are written in companion mode only");
-        }
-        Mode::Standalone => {}
-    }
+    settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));
     }
