@@ -272,7 +272,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    settings.provisioning = standalone::settings(args, &settings, ec2)?;
+    settings.provisioning = standalone::settings(args, &settings, ec2);
     if settings.provisioning.is_some() {
         veneer_controllers::standalone::check(&client).await?;
     }
