@@ -357,7 +357,12 @@ async fn provision(client: Client, settings: &Settings) {
     match &settings.provisioning {
         Some(provisioning) => {
             let provisioning = provisioning.clone();
-            standalone::run(client, provisioning, settings).await;
+            let shown = standalone::Shown {
+                health: settings.health.clone(),
+                pending: settings.pending.clone(),
+                ledger: settings.ledger.clone(),
+            };
+            standalone::run(client, provisioning, shown).await;
         }
         None => std::future::pending().await,
     }

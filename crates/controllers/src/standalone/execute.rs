@@ -54,12 +54,12 @@ struct Memory {
 
 /// Writes to one cluster and asks one provider.
 pub(crate) struct Executor<P> {
-    claims: Api<NodeClaim>,
+    pub(super) claims: Api<NodeClaim>,
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
     client: Client,
-    stores: Arc<Stores>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     events: Events,
     meters: Meters,
@@ -68,7 +68,7 @@ pub(crate) struct Executor<P> {
 
 /// Why an action has not been carried out.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     /// Somebody else was faster; the newest state was read.
     #[error("another writer was faster")]
     Outrun,
@@ -101,8 +101,11 @@ impl<P: Provider> Executor<P> {
 
     /// What the provider had none of lately.
     pub(crate) fn shortages(&self) -> Vec<Shortage> {
+        let more = self.provider.take_shortages();
         let mut memory = self.memory();
         let now = Instant::now();
+        let until = now + SHORTAGE;
+        memory.shortages.extend(more.into_iter().map(|one| (one, until)));
         memory.shortages.retain(|_, until| *until > now);
         memory.shortages.keys().cloned().collect()
     }
@@ -139,14 +142,10 @@ impl<P: Provider> Executor<P> {
                         );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        this.check_end(&provider_id).await?;
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
-                    // Nobody waits for what people are told.
-                    Action::Announce(announcement) => {
-                        let this = Arc::clone(self);
-                        tokio::spawn(async move { this.events.write(&announcement).await });
-                    }
                     Action::Stop {
                         provider_id,
                         hibernate,
@@ -163,6 +162,11 @@ impl<P: Provider> Executor<P> {
                     } => self.beside(key, move |this| async move {
                         this.change_type(&provider_id, &instance_type).await
                     }),
+                    // Nobody waits for what people are told.
+                    Action::Announce(announcement) => {
+                        let this = Arc::clone(self);
+                        tokio::spawn(async move { this.events.write(&announcement).await });
+                    }
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);
@@ -210,7 +214,7 @@ impl<P: Provider> Executor<P> {
         });
     }
 
-    async fn act(&self, action: Action) -> Result<(), Failure> {
+    pub(crate) async fn act(&self, action: Action) -> Result<(), Failure> {
         match action {
             Action::CreateClaim(claim) => self.create_claim(*claim).await,
             Action::PatchClaim {

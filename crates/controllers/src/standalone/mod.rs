@@ -8,6 +8,7 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod orphans;
 mod pending;
 mod store;
 mod watch;
@@ -16,7 +17,9 @@ pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
 
+pub(crate) use execute::Executor;
 pub(crate) use store::{Shared as SharedStore, lock as locked};
+pub(crate) use watch::Stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -31,12 +34,13 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
+use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
 use crate::steer::Known;
-use execute::Executor;
-use watch::{Stores, Watches};
+use watch::{Kinds, Watches};
 
 /// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
 /// so that looking at a large cluster keeps no processor busy.
@@ -53,6 +57,8 @@ pub struct Settings {
     pub node_overlay_gate: bool,
     /// How the cluster is run.
     pub rules: Rules,
+    /// Where EC2 instances are launched; without, nodes are KWOK's.
+    pub ec2: Option<ec2::Settings>,
     /// What the KWOK provider pretends.
     pub kwok: kwok::Settings,
     /// What is counted.
@@ -69,11 +75,23 @@ impl Settings {
             catalogue,
             node_overlay_gate: true,
             rules: Rules::default(),
+            ec2: None,
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
             clock: Clock::default(),
         }
     }
+}
+
+/// What provisioning tells others, and what it is told.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Whether everything was listed.
+    pub health: Health,
+    /// Why pods wait.
+    pub pending: Pending,
+    /// What is known about commitments.
+    pub ledger: Known,
 }
 
 /// Why provisioning does not start.
@@ -96,42 +114,64 @@ pub async fn check(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Provisions with KWOK nodes. Never ends by itself.
-pub(crate) async fn run(client: Client, settings: Settings, shared: &crate::Settings) {
-    shared.health.set_provisioning_waits(true);
+/// Provisions. Never ends by itself.
+pub async fn run(client: Client, settings: Settings, shown: Shown) {
+    shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
         );
     }
-    let watches = Watches::start(&client, settings.node_overlay_gate, overprovisioners);
+    let kinds = Kinds {
+        overlays: settings.node_overlay_gate,
+        overprovisioners,
+        on_ec2: settings.ec2.is_some(),
+    };
+    let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
     }
-    shared.health.set_provisioning_waits(false);
-    let provider = Kwok::new(
-        &client,
-        Arc::clone(&stores.nodes),
-        Arc::clone(&stores.node_classes),
-        Arc::clone(&settings.catalogue),
-        settings.kwok.clone(),
-    );
-    provider.resume(&without_nodes(&stores.snapshot()));
-    let executor = Executor::new(&client, Arc::clone(&stores), provider, settings.meters.clone());
+    shown.health.set_provisioning_waits(false);
+    match &settings.ec2 {
+        None => {
+            let provider = Kwok::new(
+                &client,
+                Arc::clone(&stores.nodes),
+                Arc::clone(&stores.node_classes),
+                Arc::clone(&settings.catalogue),
+                settings.kwok.clone(),
+            );
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            drive(Arc::new(executor), settings, shown).await;
+        }
+        Some(ec2) => {
+            let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
+            let background = provider.background(&client);
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            let executor = Arc::new(executor);
+            let interruptions = ec2::follow_interruptions(Arc::clone(&executor));
+            tokio::join!(drive(executor, settings, shown), background, interruptions);
+        }
+    }
+}
+
+async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, shown: Shown) {
+    let stores = Arc::clone(&executor.stores);
+    executor.provider.resume(&without_nodes(&stores.snapshot()));
     info!(
         nodes = stores.snapshot().node_claims.len(),
         "provisioning: everything was listed"
     );
     let mut controller = Controller {
         cycle: Cycle::new(Arc::clone(&settings.catalogue), settings.rules),
-        executor: Arc::new(executor),
+        executor,
         stores,
         meters: settings.meters,
-        pending: shared.pending.clone(),
-        ledger: shared.ledger.clone(),
         clock: settings.clock,
+        pending: shown.pending,
+        ledger: shown.ledger,
     };
     loop {
         let (look_again, took) = controller.pass().await;
@@ -186,9 +226,9 @@ struct Controller<P> {
     executor: Arc<Executor<P>>,
     stores: Arc<Stores>,
     meters: Meters,
+    clock: Clock,
     pending: Pending,
     ledger: Known,
-    clock: Clock,
 }
 
 impl<P: Provider> Controller<P> {
@@ -216,6 +256,19 @@ impl<P: Provider> Controller<P> {
 
     fn report(&self, pass: &Pass, took: Duration) {
         self.meters.waiting(pass.waiting);
+        for command in &pass.disrupted {
+            info!(
+                reason = command.reason,
+                nodes = command.nodes.join(","),
+                replacements = command.replacements,
+                replacement = command
+                    .replacement
+                    .as_ref()
+                    .map(|(it, price)| format!("{it} ${price:.4}/h")),
+                saves = format!("${:.4}/h", command.saving),
+                "disrupting"
+            );
+        }
         let Some(decided) = &pass.decided else { return };
         self.meters.decided(took, decided.pending.len());
         info!(

@@ -6,24 +6,23 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::{
-    CONDITION_CONSOLIDATABLE, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
+    CONDITION_CONSOLIDATABLE, CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_LAUNCHED,
+    CONDITION_REGISTERED,
 };
 use veneer_api::node_pool::CONDITION_NODE_REGISTRATION_HEALTHY;
 use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, NodePool, ResourceList};
 
-use super::emptiness;
 use super::node::{self, Initialisation};
 use super::power;
 use super::room::Room;
-use super::{Policy, View};
+use super::{Policy, View, quiet};
+use crate::disruption::drift;
 use crate::plan::{
     Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_deleting, is_spare,
     name, node_pool_of, provider_id,
 };
 use crate::provision::Market;
 
-/// How many ways to launch a claim a provider is given.
-const OPTIONS: usize = 60;
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
 /// Longer messages of providers are cut.
@@ -148,7 +147,7 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, view, market, room, plan);
+        launch(claim, view, market, policy.launch_options, room, plan);
         return;
     }
     if power::advance(claim, view, market, plan) {
@@ -161,6 +160,7 @@ fn launch(
     claim: &Arc<NodeClaim>,
     view: &View<'_>,
     market: &mut Market,
+    most: usize,
     room: &mut Room<'_>,
     plan: &mut Plan,
 ) {
@@ -174,7 +174,7 @@ fn launch(
     if is_under_way && !room.is_limited(pool) {
         return;
     }
-    let mut options = market.options(claim, OPTIONS);
+    let mut options = market.options(claim, most);
     if is_under_way {
         // Its room is taken, whatever becomes of it.
         room.take(pool, &mut options);
@@ -358,18 +358,23 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
             Some((_, Initialisation::Done)) => conditions.set_true(CONDITION_INITIALIZED),
         }
     }
-    let (last_pod_event_time, quiet) = emptiness::quiet(claim, &conditions, view, plan);
+    let (last_pod_event_time, is_quiet) = quiet::quiet(claim, &conditions, view, plan);
     let mut list = {
         conditions.sum_up(&STEPS);
         conditions
     };
-    if quiet {
+    if is_quiet {
         list.set_true(CONDITION_CONSOLIDATABLE);
     }
-    let mut list = list.into_list();
-    if !quiet {
-        list.retain(|one| one.type_ != CONDITION_CONSOLIDATABLE);
+    let drifted = drifted(claim, view);
+    if let Some(why) = drifted {
+        list.set(CONDITION_DRIFTED, ConditionStatus::True, why, why);
     }
+    let mut list = list.into_list();
+    list.retain(|one| {
+        (is_quiet || one.type_ != CONDITION_CONSOLIDATABLE)
+            && (drifted.is_some() || one.type_ != CONDITION_DRIFTED)
+    });
     let status = NodeClaimStatus {
         conditions: list,
         node_name,
@@ -382,6 +387,16 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
             status: Box::new(status),
         });
     }
+}
+
+/// Why a claim with a node is not what its pool would make, if so.
+fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
+    let pool = pool_of(claim, view).filter(|_| condition_true(claim, CONDITION_LAUNCHED))?;
+    let class = &claim.spec.node_class_ref;
+    let mut hashes = view.snapshot.node_class_hashes.iter();
+    let hash =
+        hashes.find(|one| one.group == class.group && one.kind == class.kind && one.name == class.name);
+    drift::reason(claim, pool, hash)
 }
 
 /// Whether a claim has been registered.

@@ -18,12 +18,14 @@
 
 mod claim;
 mod collect;
-mod drain;
-mod emptiness;
+pub(crate) mod drain;
 mod node;
 mod power;
+mod quiet;
 mod room;
 mod termination;
+
+pub(crate) use quiet::quiet_at;
 
 pub use claim::{Launched, after_launch, launch_failed};
 pub use power::{STOPPED, after_change_type};
@@ -50,6 +52,8 @@ pub struct Policy {
     pub min_drain: SignedDuration,
     /// How old an instance without a claim must be before it is ended.
     pub orphan_age: SignedDuration,
+    /// How many ways to launch a claim the provider is given.
+    pub launch_options: usize,
 }
 
 impl Default for Policy {
@@ -59,6 +63,7 @@ impl Default for Policy {
             registration_timeout: SignedDuration::from_mins(15),
             min_drain: SignedDuration::from_secs(5),
             orphan_age: SignedDuration::from_secs(30),
+            launch_options: 60,
         }
     }
 }
@@ -126,7 +131,7 @@ fn node_provider_id(node: &Node) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()
@@ -155,7 +160,6 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Ti
         termination::node(node, &view, policy, &mut plan);
     }
     collect::decide(&view, policy, &mut plan);
-    emptiness::decide(&view, &mut plan);
     plan
 }
 

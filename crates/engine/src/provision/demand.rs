@@ -36,7 +36,7 @@ fn is_static(pod: &Pod) -> bool {
 }
 
 /// The pods that a run of the scheduler looks at: those on nodes, and those that need one.
-pub(super) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
+pub(crate) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
     let pods = snapshot.pods.iter();
     pods.filter(|pod| node_name(pod).is_some() || is_provisionable(pod))
 }

@@ -144,6 +144,23 @@ impl Market {
         &self.evaluation
     }
 
+    /// What a node of a pool costs after overlays, in dollars per hour. What cannot be launched at the moment still
+    /// has its price.
+    #[must_use]
+    pub fn price(&self, pool: &str, instance_type: &str, capacity_type: &str, zone: &str) -> Option<f64> {
+        let own = &self.all.vocabulary;
+        let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
+        self.by_name.get(instance_type)?.iter().find_map(|entry| {
+            let offerings = &self.all.types.get(*entry)?.offerings;
+            let at = offerings.iter().position(|one| {
+                one.capacity_type(own) == Some(capacity_type) && one.zone(own) == Some(zone)
+            })?;
+            let begin = self.begins.get(*entry).copied().unwrap_or_default();
+            let adjusted = pool.and_then(|pool| self.evaluation.prices(pool).get(begin + at));
+            adjusted.copied().or(offerings.get(at).map(|one| one.price))
+        })
+    }
+
     /// The list price of a type on demand, where that is lowest.
     #[must_use]
     pub fn on_demand_price(&self, instance_type: &str) -> Option<f64> {
@@ -173,7 +190,7 @@ impl Market {
     /// The ways to launch a claim, cheapest after overlays first, at most `limit`. Of several at the same price the
     /// first type by name comes first, and then reserved capacity before spot before on-demand.
     pub fn options(&mut self, claim: &NodeClaim, limit: usize) -> Vec<LaunchOption> {
-        let wanted = requirements(claim, &mut self.vocabulary);
+        let wanted = claim_requirements(claim, &mut self.vocabulary);
         let requests = quantities(&claim.spec.resources.requests);
         let pool = node_pool_of(&claim.metadata);
         let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
@@ -353,7 +370,7 @@ fn rank(capacity_type: &str) -> usize {
 }
 
 /// What a claim demands of its labels.
-fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements {
+pub fn claim_requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements {
     let mut requirements = Requirements::new();
     for one in &claim.spec.requirements {
         if let Ok(operator) = one.operator.as_str().parse::<Operator>() {
@@ -364,7 +381,8 @@ fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements 
 }
 
 /// Amounts as numbers; one that cannot be read demands nothing.
-pub(crate) fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
+#[must_use]
+pub fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
     list.iter()
         .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
         .collect()

@@ -15,12 +15,14 @@ mod market;
 mod pools;
 mod replicas;
 
+pub(crate) use claims::dynamic;
+pub(crate) use demand::relevant;
+
 pub use batch::{Batch, Window};
 pub use claims::{Spare, spare as spare_claim};
 pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
-pub(crate) use market::quantities;
-pub use market::{LaunchOption, Market};
+pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
 
@@ -28,9 +30,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::{NodeClaim, ResourceList};
 
+use crate::disruption::Commands;
 use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
 use crate::plan::{
     Action, Announcement, Plan, Snapshot, Subject, Target, is_spare_taint, is_to_be_stopped, is_used_spare,
@@ -63,7 +67,8 @@ pub fn decide(
     options: &packing::Options<'_>,
     now: Timestamp,
 ) -> Provisioned {
-    let objects = objects(snapshot, market, now);
+    let pods = demand::relevant(snapshot).map(|pod| (**pod).clone()).collect();
+    let objects = objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), Arc::clone(market.evaluation()));
     let results = packing::solve(&problem, options);
     let until = now.checked_add(NOMINATION).unwrap_or(now);
@@ -146,14 +151,26 @@ fn pod_subject(pod: &packing::PodRecord) -> Subject {
     }
 }
 
-/// The objects as the scheduler takes them: pending pods that nobody has tried to schedule yet are left out, pools
-/// are as ready as they are now, and claims without an instance are what they will become.
-fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects {
+/// The objects as the scheduler takes them: pools are as ready as they are now, claims without an instance are what
+/// they will become, and claims that are about to be replaced are going away.
+pub(crate) fn objects(
+    snapshot: &Snapshot,
+    pods: packing::Pods,
+    market: &mut Market,
+    now: Timestamp,
+) -> Objects {
     fn plain<T: Clone>(list: &[Arc<T>]) -> Vec<T> {
         list.iter().map(|one| T::clone(one)).collect()
     }
-    let node_claims = snapshot.node_claims.iter();
-    let node_claims = node_claims.map(|claim| foreseen(claim, market)).collect();
+    let commands = Commands::read(snapshot);
+    let node_claims = snapshot.node_claims.iter().map(|claim| {
+        let mut claim = foreseen(claim, market);
+        if commands.is_going(name(&claim.metadata)) {
+            claim.metadata.deletion_timestamp.get_or_insert(Time(now));
+        }
+        claim
+    });
+    let node_claims = node_claims.collect();
     let rules = &market.catalogue().rules;
     let node_pools = snapshot.node_pools.iter().map(|pool| {
         let mut pool = veneer_api::NodePool::clone(pool);
@@ -162,7 +179,7 @@ fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects 
         pool
     });
     Objects {
-        pods: demand::relevant(snapshot).map(|pod| (**pod).clone()).collect(),
+        pods,
         nodes: plain(&snapshot.nodes),
         node_claims,
         node_pools: node_pools.collect(),

@@ -157,6 +157,7 @@ impl Bed {
             .arg("--leader-election-enabled=false")
             .args(arguments)
             .env("VENEER_BATCH_IDLE_DURATION", "300ms")
+            .env("VENEER_DISRUPTION_VALIDATION", "300ms")
             .env("KUBECONFIG", kubeconfig)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
