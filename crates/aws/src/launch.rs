@@ -457,7 +457,7 @@ fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
         .filter(|option| option.instance_type == machine.instance_type);
     let same = |option: &&LaunchOption| option.zone == machine.zone && option.capacity_type == capacity_type;
     let option = of_type.clone().find(same).or_else(|| of_type.clone().next());
-    let mut labels = option.map(|option| option.labels.clone()).unwrap_or_default();
+    let mut labels = option.map(|option| (*option.labels).clone()).unwrap_or_default();
     labels.insert(
         kubernetes::INSTANCE_TYPE.to_owned(),
         machine.instance_type.clone(),
@@ -467,9 +467,9 @@ fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
     Launched {
         provider_id: provider_id(machine),
         labels,
-        capacity: option.map(|option| option.capacity.clone()).unwrap_or_default(),
+        capacity: option.map(|option| (*option.capacity).clone()).unwrap_or_default(),
         allocatable: option
-            .map(|option| option.allocatable.clone())
+            .map(|option| (*option.allocatable).clone())
             .unwrap_or_default(),
         image_id: Some(machine.image_id.clone()).filter(|id| !id.is_empty()),
     }
