@@ -15,7 +15,13 @@ pub(crate) struct Site<'a> {
     pub(crate) identity: &'a Identity,
     /// etcd's port, for its client the API server.
     pub(crate) etcd: u16,
+    /// Whether the API server writes down what service accounts ask for.
+    pub(crate) audited: bool,
 }
+
+/// Requests of service accounts, once when they are answered; for a watch that is when it begins.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
 
 /// Where each part listens within a block of ports.
 pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
@@ -27,6 +33,8 @@ pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
         Part::Kwok => 5,
         Part::Karpenter => 6,
         Part::Prometheus => 8,
+        // Whoever launches on EC2 does so instead of Karpenter.
+        Part::Moto => 6,
     })
 }
 
@@ -44,6 +52,7 @@ pub(crate) fn readiness(part: Part, port: u16) -> Vec<String> {
     let (scheme, paths): (_, &[_]) = match part {
         Part::Etcd | Part::Kwok | Part::Karpenter => ("http", &["/readyz"]),
         Part::Prometheus => ("http", &["/-/ready"]),
+        Part::Moto => ("http", &["/_testbed/ready"]),
         // The namespace comes from a controller that readyz does not wait for, and Pods cannot do without it.
         Part::ApiServer => ("https", &["/readyz", "/api/v1/namespaces/default"]),
         Part::Scheduler => ("https", &["/readyz"]),
@@ -110,6 +119,11 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 "--advertise-address=127.0.0.1".to_owned(),
                 "--endpoint-reconciler-type=none".to_owned(),
             ]);
+            if site.audited {
+                let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
+                args.push(format!("--audit-policy-file={}", policy.display()));
+                args.push(format!("--audit-log-path={}", folder.join("audit.log").display()));
+            }
             args
         }
         Part::Scheduler | Part::ControllerManager => {
@@ -161,6 +175,11 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 ("METRICS_PORT", second_port.to_string()),
             ]);
             Vec::new()
+        }
+        Part::Moto => {
+            env.push(("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "1".to_owned()));
+            env.push(("MOTO_ENABLE_AMI_VALIDATION", "1".to_owned()));
+            vec![port.to_string()]
         }
         Part::Prometheus => {
             let config = format!(

@@ -9,6 +9,7 @@
 //! write, it belongs in the engine or in steering.
 
 mod act;
+pub mod embedded;
 mod lease;
 mod metrics;
 mod observe;
@@ -23,5 +24,5 @@ mod verdicts;
 pub use lease::Election;
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
-pub use serve::{Health, ServeError, Server};
-pub use steer::{Decisions, PrometheusError, PrometheusSettings, SteeringSettings};
+pub use serve::{ApplyRequest, Health, ServeError, Server};
+pub use steer::{Decisions, Known, PrometheusError, PrometheusSettings, SteeringSettings};

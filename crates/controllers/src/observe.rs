@@ -21,10 +21,11 @@ use veneer_api::{
 };
 use veneer_engine::labels::LabelRules;
 use veneer_engine::overlay::{Overlay, Pool, Problem};
+use veneer_steering::machines::SeenMachine;
 use veneer_steering::overlays::Existing;
 
 use crate::run::Provider;
-use crate::steer::{SeenMachine, seen_machine};
+use crate::steer::seen_machine;
 
 /// A NodeOverlay as it was last seen.
 #[derive(Clone, Debug, PartialEq)]

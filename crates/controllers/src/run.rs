@@ -93,6 +93,8 @@ pub struct Settings {
     pub provisioning: Option<standalone::Settings>,
     /// What `/debug/decisions` shows.
     pub decisions: Decisions,
+    /// What is known about commitments, for those who price launches.
+    pub ledger: steer::Known,
     /// What `/debug/pending` shows.
     pub pending: standalone::Pending,
     /// How replicas agree on one that acts; without, this one always does.
@@ -118,6 +120,7 @@ impl Settings {
             steering: None,
             provisioning: None,
             decisions: Decisions::default(),
+            ledger: steer::Known::default(),
             pending: standalone::Pending::default(),
             election: None,
         }
@@ -354,7 +357,12 @@ async fn provision(client: Client, settings: &Settings) {
     match &settings.provisioning {
         Some(provisioning) => {
             let provisioning = provisioning.clone();
-            standalone::run(client, provisioning, &settings.health, &settings.pending).await;
+            let shown = standalone::Shown {
+                health: settings.health.clone(),
+                pending: settings.pending.clone(),
+                ledger: settings.ledger.clone(),
+            };
+            standalone::run(client, provisioning, shown).await;
         }
         None => std::future::pending().await,
     }

@@ -7,12 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::Router;
 use axum::http::{StatusCode, header};
-use axum::routing::get;
+use axum::routing::{get, post};
 use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::standalone::Pending;
 use crate::{Decisions, Metrics};
 
+const METRICS_OPTION: &str = "--metrics-bind-address";
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Why a server does not listen.
@@ -85,6 +87,35 @@ impl Health {
     }
 }
 
+/// Manifests to apply to an embedded world, and where the answer goes.
+#[derive(Debug)]
+pub struct ApplyRequest {
+    /// YAML or JSON, one or several documents.
+    pub text: String,
+    /// Takes a line per object, or what is wrong.
+    pub answer: oneshot::Sender<Result<String, String>>,
+}
+
+/// What everybody may look at.
+fn observers(metrics: &Metrics, decisions: &Decisions, pending: &Pending) -> Router {
+    const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+    let (metrics, decisions, pending) = (metrics.clone(), decisions.clone(), pending.clone());
+    let show = async move || (JSON, decisions.json());
+    let wait = async move || (JSON, pending.json());
+    let answer = async move || match metrics.text() {
+        Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
+        Err(error) => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            [(header::CONTENT_TYPE, "text/plain")],
+            error.to_string(),
+        ),
+    };
+    Router::new()
+        .route("/metrics", get(answer))
+        .route("/debug/decisions", get(show))
+        .route("/debug/pending", get(wait))
+}
+
 /// A server that listens already and answers once it runs.
 #[derive(Debug)]
 pub struct Server {
@@ -101,27 +132,34 @@ impl Server {
         decisions: &Decisions,
         pending: &Pending,
     ) -> Result<Option<Self>, ServeError> {
-        const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
-        let (metrics, decisions, pending) = (metrics.clone(), decisions.clone(), pending.clone());
-        let show = async move || (JSON, decisions.json());
-        let wait = async move || (JSON, pending.json());
-        let answer = async move || match metrics.text() {
-            Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
-            Err(error) => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                [(header::CONTENT_TYPE, "text/plain")],
-                error.to_string(),
-            ),
+        Self::bind(METRICS_OPTION, address, observers(metrics, decisions, pending)).await
+    }
+
+    /// The same for an embedded world, which also takes manifests (`POST /apply`).
+    pub async fn embedded(
+        address: &str,
+        metrics: &Metrics,
+        decisions: &Decisions,
+        pending: &Pending,
+        requests: mpsc::Sender<ApplyRequest>,
+    ) -> Result<Option<Self>, ServeError> {
+        let apply = async move |text: String| {
+            let (answer, answered) = oneshot::channel();
+            let gone = (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the world has ended\n".to_owned(),
+            );
+            if requests.send(ApplyRequest { text, answer }).await.is_err() {
+                return gone;
+            }
+            match answered.await {
+                Ok(Ok(lines)) => (StatusCode::OK, lines),
+                Ok(Err(why)) => (StatusCode::BAD_REQUEST, format!("{why}\n")),
+                Err(_) => gone,
+            }
         };
-        Self::bind(
-            "--metrics-bind-address",
-            address,
-            Router::new()
-                .route("/metrics", get(answer))
-                .route("/debug/decisions", get(show))
-                .route("/debug/pending", get(wait)),
-        )
-        .await
+        let router = observers(metrics, decisions, pending).route("/apply", post(apply));
+        Self::bind(METRICS_OPTION, address, router).await
     }
 
     /// The server of the probes on `address`, or none if that is `0`.
@@ -177,7 +215,7 @@ impl Server {
     }
 
     /// Answers until it is dropped.
-    pub(crate) async fn run(self) -> io::Result<()> {
+    pub async fn run(self) -> io::Result<()> {
         axum::serve(self.listener, self.router).await
     }
 }

@@ -56,7 +56,7 @@ fn run(client: Client, clock: &Clock, start_delay: Duration) -> JoinHandle<()> {
     settings.rules.window.idle = SignedDuration::from_millis(300);
     settings.rules.policy.min_drain = SignedDuration::ZERO;
     settings.kwok.start_delay = start_delay;
-    tokio::spawn(standalone::run(client, settings))
+    tokio::spawn(standalone::run(client, settings, standalone::Shown::default()))
 }
 
 impl Warm {

@@ -16,6 +16,8 @@ use veneer_engine::packing::{self, Reason};
 use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
 use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
 
+use crate::cap;
+use crate::commitments::Ledger;
 use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
 
 /// How long a pod is believed to go where it was sent.
@@ -63,6 +65,7 @@ pub struct Cycle {
     market: Market,
     batch: Batch,
     pending: BTreeMap<String, Vec<Reason>>,
+    ledger: Option<Arc<Ledger>>,
     /// Spares that were given to pods, with the time until which they are expected to come.
     given: BTreeMap<String, Timestamp>,
     /// The pods and spares that did not fit each other, and when that was found.
@@ -83,11 +86,17 @@ impl Cycle {
             market: Market::new(catalogue),
             batch: Batch::default(),
             pending: BTreeMap::new(),
+            ledger: None,
             given: BTreeMap::new(),
             tried: None,
             disruption: Memory::default(),
             fates: Vec::new(),
         }
+    }
+
+    /// Takes over what is known about commitments, so that launches beyond them are priced as such.
+    pub fn learn(&mut self, ledger: Option<Arc<Ledger>>) {
+        self.ledger = ledger;
     }
 
     /// What becomes of every node, by name, as of the last pass.
@@ -124,6 +133,9 @@ impl Cycle {
             &self.rules.policy,
             now,
         ));
+        if let Some(ledger) = &self.ledger {
+            cap::apply(&mut pass.plan, snapshot, ledger, &self.market);
+        }
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan

@@ -22,11 +22,14 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Apply(commands::apply::ApplyArgs),
     Catalog(commands::catalog::CatalogArgs),
+    Chaos(commands::chaos::ChaosArgs),
     Convert(commands::convert::ConvertArgs),
     Crds(commands::crds::CrdsArgs),
     Diagnose(commands::diagnose::DiagnoseArgs),
     Explain(commands::explain::ExplainArgs),
+    IamPolicy(commands::iam_policy::IamPolicyArgs),
     Lint(commands::lint::LintArgs),
     Run(commands::run::RunArgs),
     Simulate(commands::simulate::SimulateArgs),
@@ -36,11 +39,14 @@ enum Command {
 impl Cli {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         match &self.command {
+            Command::Apply(args) => commands::apply::run(args),
             Command::Catalog(args) => commands::catalog::run(args),
+            Command::Chaos(args) => commands::chaos::run(args),
             Command::Convert(args) => commands::convert::run(args),
             Command::Crds(args) => commands::crds::run(args),
             Command::Diagnose(args) => commands::diagnose::run(args),
             Command::Explain(args) => commands::explain::run(args),
+            Command::IamPolicy(args) => commands::iam_policy::run(args),
             Command::Lint(args) => commands::lint::run(args),
             Command::Run(args) => commands::run::run(args),
             Command::Simulate(args) => commands::simulate::run(args),

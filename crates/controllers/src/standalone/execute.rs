@@ -4,7 +4,7 @@
 //! pass decides anew. An action that fails is left alone for a while that grows with every failure. Launches and ends
 //! of instances take long, so they run beside the passes, each at most once at a time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
 
 const FIELD_MANAGER: &str = "veneer";
+/// How keys of launches begin.
+const LAUNCH: &str = "launch NodeClaim ";
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long a failed action is left alone: at first, and at most.
@@ -52,12 +54,12 @@ struct Memory {
 
 /// Writes to one cluster and asks one provider.
 pub(crate) struct Executor<P> {
-    claims: Api<NodeClaim>,
+    pub(super) claims: Api<NodeClaim>,
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
     client: Client,
-    stores: Arc<Stores>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     events: Events,
     meters: Meters,
@@ -66,7 +68,7 @@ pub(crate) struct Executor<P> {
 
 /// Why an action has not been carried out.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     /// Somebody else was faster; the newest state was read.
     #[error("another writer was faster")]
     Outrun,
@@ -99,10 +101,22 @@ impl<P: Provider> Executor<P> {
 
     /// What the provider had none of lately.
     pub(crate) fn shortages(&self) -> Vec<Shortage> {
+        let more = self.provider.take_shortages();
         let mut memory = self.memory();
         let now = Instant::now();
+        let until = now + SHORTAGE;
+        memory.shortages.extend(more.into_iter().map(|one| (one, until)));
         memory.shortages.retain(|_, until| *until > now);
         memory.shortages.keys().cloned().collect()
+    }
+
+    /// The claims whose launch is under way.
+    pub(crate) fn launching(&self) -> BTreeSet<String> {
+        let memory = self.memory();
+        let running = memory.running.iter();
+        running
+            .filter_map(|key| key.strip_prefix(LAUNCH).map(str::to_owned))
+            .collect()
     }
 
     /// Carries out what can be done now.
@@ -128,6 +142,7 @@ impl<P: Provider> Executor<P> {
                         );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        this.check_end(&provider_id).await?;
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
@@ -199,7 +214,7 @@ impl<P: Provider> Executor<P> {
         });
     }
 
-    async fn act(&self, action: Action) -> Result<(), Failure> {
+    pub(crate) async fn act(&self, action: Action) -> Result<(), Failure> {
         match action {
             Action::CreateClaim(claim) => self.create_claim(*claim).await,
             Action::PatchClaim {
@@ -539,7 +554,7 @@ fn key(action: &Action) -> String {
 }
 
 fn launch_key(claim: &str) -> String {
-    format!("NodeClaim {claim}: launch")
+    format!("{LAUNCH}{claim}")
 }
 
 fn uid_only(target: &Target) -> DeleteParams {

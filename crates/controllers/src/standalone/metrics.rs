@@ -122,51 +122,51 @@ impl Meters {
         );
     }
 
-    pub(super) fn claim_created(&self, pool: &str) {
+    pub(crate) fn claim_created(&self, pool: &str) {
         self.claims_created
             .get_or_create(&labels([("nodepool", pool)]))
             .inc();
     }
 
-    pub(super) fn claim_terminated(&self, pool: &str) {
+    pub(crate) fn claim_terminated(&self, pool: &str) {
         self.claims_terminated
             .get_or_create(&labels([("nodepool", pool)]))
             .inc();
     }
 
-    pub(super) fn claim_disrupted(&self, pool: &str, reason: &str) {
+    pub(crate) fn claim_disrupted(&self, pool: &str, reason: &str) {
         self.claims_disrupted
             .get_or_create(&labels([("nodepool", pool), ("reason", reason)]))
             .inc();
     }
 
-    pub(super) fn node_created(&self, pool: &str) {
+    pub(crate) fn node_created(&self, pool: &str) {
         self.nodes_created
             .get_or_create(&labels([("nodepool", pool)]))
             .inc();
     }
 
-    pub(super) fn node_terminated(&self, pool: &str) {
+    pub(crate) fn node_terminated(&self, pool: &str) {
         self.nodes_terminated
             .get_or_create(&labels([("nodepool", pool)]))
             .inc();
     }
 
-    pub(super) fn failed(&self) {
+    pub(crate) fn failed(&self) {
         self.failed.inc();
     }
 
-    pub(super) fn decided(&self, took: Duration, unschedulable: usize) {
+    pub(crate) fn decided(&self, took: Duration, unschedulable: usize) {
         self.scheduling.observe(took.as_secs_f64());
         self.unschedulable
             .set(i64::try_from(unschedulable).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn waiting(&self, pods: usize) {
+    pub(crate) fn waiting(&self, pods: usize) {
         self.queue_depth.set(i64::try_from(pods).unwrap_or(i64::MAX));
     }
 
-    pub(super) fn pools(&self, snapshot: &Snapshot) {
+    pub(crate) fn pools(&self, snapshot: &Snapshot) {
         self.usage.clear();
         self.limit.clear();
         for pool in &snapshot.node_pools {

@@ -8,6 +8,7 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod orphans;
 mod pending;
 mod store;
 mod watch;
@@ -16,7 +17,9 @@ pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
 
+pub(crate) use execute::Executor;
 pub(crate) use store::{Shared as SharedStore, lock as locked};
+pub(crate) use watch::Stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,12 +37,14 @@ use veneer_steering::cycle::{Cycle, Pass, Rules};
 use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
+use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
-use execute::Executor;
-use watch::{Stores, Watches};
+use crate::steer::Known;
+use watch::{Kinds, Watches};
 
-/// Changes that arrive within this time of each other are one pass.
-const COALESCE: Duration = Duration::from_millis(20);
+/// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
+/// so that looking at a large cluster keeps no processor busy.
+const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -52,6 +57,8 @@ pub struct Settings {
     pub node_overlay_gate: bool,
     /// How the cluster is run.
     pub rules: Rules,
+    /// Where EC2 instances are launched; without, nodes are KWOK's.
+    pub ec2: Option<ec2::Settings>,
     /// What the KWOK provider pretends.
     pub kwok: kwok::Settings,
     /// What is counted.
@@ -68,11 +75,23 @@ impl Settings {
             catalogue,
             node_overlay_gate: true,
             rules: Rules::default(),
+            ec2: None,
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
             clock: Clock::default(),
         }
     }
+}
+
+/// What provisioning tells others, and what it is told.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Whether everything was listed.
+    pub health: Health,
+    /// Why pods wait.
+    pub pending: Pending,
+    /// What is known about commitments.
+    pub ledger: Known,
 }
 
 /// Why provisioning does not start.
@@ -95,48 +114,72 @@ pub async fn check(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Provisions with KWOK nodes. Never ends by itself.
-pub async fn run(client: Client, settings: Settings, health: &Health, pending: &Pending) {
-    health.set_provisioning_waits(true);
+/// Provisions. Never ends by itself.
+pub async fn run(client: Client, settings: Settings, shown: Shown) {
+    shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
         );
     }
-    let watches = Watches::start(&client, settings.node_overlay_gate, overprovisioners);
+    let kinds = Kinds {
+        overlays: settings.node_overlay_gate,
+        overprovisioners,
+        on_ec2: settings.ec2.is_some(),
+    };
+    let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
     }
-    health.set_provisioning_waits(false);
-    let provider = Kwok::new(
-        &client,
-        Arc::clone(&stores.nodes),
-        Arc::clone(&stores.node_classes),
-        Arc::clone(&settings.catalogue),
-        settings.kwok.clone(),
-    );
-    provider.resume(&without_nodes(&stores.snapshot()));
-    let executor = Executor::new(&client, Arc::clone(&stores), provider, settings.meters.clone());
+    shown.health.set_provisioning_waits(false);
+    match &settings.ec2 {
+        None => {
+            let provider = Kwok::new(
+                &client,
+                Arc::clone(&stores.nodes),
+                Arc::clone(&stores.node_classes),
+                Arc::clone(&settings.catalogue),
+                settings.kwok.clone(),
+            );
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            drive(Arc::new(executor), settings, shown).await;
+        }
+        Some(ec2) => {
+            let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
+            let background = provider.background(&client);
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            let executor = Arc::new(executor);
+            let interruptions = ec2::follow_interruptions(Arc::clone(&executor));
+            tokio::join!(drive(executor, settings, shown), background, interruptions);
+        }
+    }
+}
+
+async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, shown: Shown) {
+    let stores = Arc::clone(&executor.stores);
+    executor.provider.resume(&without_nodes(&stores.snapshot()));
     info!(
         nodes = stores.snapshot().node_claims.len(),
         "provisioning: everything was listed"
     );
     let mut controller = Controller {
         cycle: Cycle::new(Arc::clone(&settings.catalogue), settings.rules),
-        executor: Arc::new(executor),
+        executor,
         stores,
         meters: settings.meters,
         clock: settings.clock,
-        pending: pending.clone(),
+        pending: shown.pending,
+        ledger: shown.ledger,
     };
     loop {
-        let look_again = controller.pass().await;
+        let (look_again, took) = controller.pass().await;
+        let pause = (took * 30).clamp(COALESCE.0, COALESCE.1);
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
-            () = controller.stores.changed() => sleep(COALESCE).await,
+            () = controller.stores.changed() => sleep(pause).await,
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
         }
     }
@@ -185,25 +228,30 @@ struct Controller<P> {
     meters: Meters,
     clock: Clock,
     pending: Pending,
+    ledger: Known,
 }
 
 impl<P: Provider> Controller<P> {
-    /// Looks once and acts; says when to look again without any change.
-    async fn pass(&mut self) -> Option<Timestamp> {
+    /// Looks once and acts; says when to look again without any change, and how long it took to decide.
+    async fn pass(&mut self) -> (Option<Timestamp>, Duration) {
         let now = self.clock.now();
+        let began = Instant::now();
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
         snapshot.shortages = self.executor.shortages();
+        snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);
-        let began = Instant::now();
+        self.cycle.learn(self.ledger.get());
         let pass = self.cycle.pass(&mut snapshot, world, now);
-        self.report(&pass, began.elapsed());
+        let took = began.elapsed();
+        self.report(&pass, took);
         self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
+        drop(snapshot);
         self.executor.run(pass.plan.actions).await;
-        look_again
+        (look_again, took)
     }
 
     fn report(&self, pass: &Pass, took: Duration) {

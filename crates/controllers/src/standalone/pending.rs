@@ -11,7 +11,7 @@ use veneer_engine::packing::Reason;
 pub struct Pending(Arc<Mutex<BTreeMap<String, Vec<Reason>>>>);
 
 impl Pending {
-    pub(super) fn set(&self, pending: &BTreeMap<String, Vec<Reason>>) {
+    pub(crate) fn set(&self, pending: &BTreeMap<String, Vec<Reason>>) {
         let mut shown = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Both are empty nearly always.
         if shown.len() != pending.len() || *shown != *pending {

@@ -5,15 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use veneer_steering::overlays::Action;
-
-use super::decide::Decided;
+use veneer_steering::steer::Decided;
 
 /// What `/debug/decisions` shows; shared with the server.
 #[derive(Clone, Debug, Default)]
 pub struct Decisions(Arc<Mutex<Value>>);
 
 impl Decisions {
-    pub(super) fn set(&self, decided: &Decided, observed_at: Option<Timestamp>) {
+    pub(crate) fn set(&self, decided: &Decided, observed_at: Option<Timestamp>) {
         let preferences: Vec<Value> = decided
             .pools
             .iter()

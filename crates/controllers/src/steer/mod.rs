@@ -5,6 +5,7 @@
 
 mod debug;
 mod decide;
+mod known;
 mod machines;
 mod prometheus;
 mod write;
@@ -19,14 +20,16 @@ use tracing::{info, warn};
 use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope};
 use veneer_steering::decisions::Decision;
 use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights, diff};
+use veneer_steering::steer::{self, Decided};
 
 pub use debug::Decisions;
-pub(crate) use machines::{SeenMachine, seen_machine};
+pub use known::Known;
+pub(crate) use machines::seen_machine;
 pub use prometheus::{PrometheusError, PrometheusSettings};
 
 use crate::run::{COALESCE, RETRY, Shared};
 use crate::{Error, Settings};
-use decide::{Decided, Decider};
+use decide::Decider;
 use prometheus::Prometheus;
 use write::{Failure, OverlayWriter, Reporter};
 
@@ -62,6 +65,21 @@ pub struct SteeringSettings {
 impl SteeringSettings {
     pub(crate) fn counts_machines(&self) -> bool {
         self.prometheus.is_some()
+    }
+
+    /// What the decisions themselves depend on.
+    fn pure(&self) -> steer::Settings {
+        steer::Settings {
+            threshold: self.threshold,
+            hysteresis: self.hysteresis,
+            disabled: self.disabled,
+            weights: self.weights,
+            naming: self.naming.clone(),
+            pricing: self.pricing.clone(),
+            family_label: self.family_label.clone(),
+            mixed_pools: self.mixed_pools,
+            preferences: self.preferences,
+        }
     }
 }
 
@@ -181,7 +199,8 @@ impl Steerer {
             let ledger = Ledger::read(&observation, &self.steering.scope);
             metrics.set(|data| data.learn(&ledger));
             self.tell_doubts(&ledger);
-            self.decider.learn(observation.at, ledger);
+            self.settings.ledger.set(&ledger);
+            self.decider.steering.learn(observation.at, ledger);
         }
         let snapshot = self.shared.watches.steering_snapshot();
         let decided = self.decider.decide(&snapshot);
@@ -200,10 +219,12 @@ impl Steerer {
                 log(decision);
             }
         }
-        self.settings.decisions.set(&decided, self.decider.observed_at());
+        self.settings
+            .decisions
+            .set(&decided, self.decider.steering.observed_at());
         let failures = self.carry_out(&decided).await?;
         if let Some(asked) = asked {
-            let result = match self.decider.worst_doubt() {
+            let result = match self.decider.steering.worst_doubt() {
                 _ if !failures.is_empty() => "error",
                 None => "success",
                 Some(Doubt::Stale { .. }) => "stale",
@@ -253,6 +274,7 @@ impl Steerer {
         let was_quiet = self.doubts.is_empty();
         let same = self
             .decider
+            .steering
             .ledger()
             .is_some_and(|last| category(last) == category(ledger));
         if doubts.is_empty() && !was_quiet {

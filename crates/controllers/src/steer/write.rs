@@ -16,8 +16,8 @@ use veneer_api::NodeOverlay;
 use veneer_api::labels::veneer;
 use veneer_steering::overlays::{Action, Existing};
 use veneer_steering::preferences::OUTRANKS_COMMITMENTS;
+use veneer_steering::steer::Decided;
 
-use super::decide::Decided;
 use crate::act::{CONCURRENCY, FIELD_MANAGER, PoolEvent};
 use crate::metrics::SteeringMetrics;
 use crate::observe::chain;

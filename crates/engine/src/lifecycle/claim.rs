@@ -23,8 +23,6 @@ use crate::plan::{
 };
 use crate::provision::Market;
 
-/// How many ways to launch a claim a provider is given.
-const OPTIONS: usize = 60;
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
 /// Longer messages of providers are cut.
@@ -149,7 +147,7 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, view, market, room, plan);
+        launch(claim, view, market, policy.launch_options, room, plan);
         return;
     }
     if power::advance(claim, view, market, plan) {
@@ -162,6 +160,7 @@ fn launch(
     claim: &Arc<NodeClaim>,
     view: &View<'_>,
     market: &mut Market,
+    most: usize,
     room: &mut Room<'_>,
     plan: &mut Plan,
 ) {
@@ -171,7 +170,16 @@ fn launch(
         give_up(claim, ("NodePoolDeleted", "nodepool_deleted"), &why, plan);
         return;
     }
-    let mut options = market.options(claim, OPTIONS);
+    let is_under_way = view.snapshot.launching.contains(name(&claim.metadata));
+    if is_under_way && !room.is_limited(pool) {
+        return;
+    }
+    let mut options = market.options(claim, most);
+    if is_under_way {
+        // Its room is taken, whatever becomes of it.
+        room.take(pool, &mut options);
+        return;
+    }
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
         let why = "no instance type that the claim allows is available; the pods are scheduled again";

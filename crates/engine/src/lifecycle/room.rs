@@ -32,13 +32,17 @@ impl<'a> Room<'a> {
         Self(left)
     }
 
+    pub(super) fn is_limited(&self, pool: &str) -> bool {
+        self.0.contains_key(pool)
+    }
+
     /// Keeps the options of a claim that the limits of its pool allow, and takes their room.
     pub(super) fn take(&mut self, pool: &str, options: &mut Vec<LaunchOption>) {
         let Some(left) = self.0.get_mut(pool) else {
             return;
         };
         let fits = |option: &LaunchOption, room: &ResourceList| {
-            let needed = counted(&option.capacity);
+            let needed = counted(&*option.capacity);
             room.iter()
                 .all(|(resource, room)| needed.get(resource).is_none_or(|amount| amount <= room))
         };
@@ -46,7 +50,7 @@ impl<'a> Room<'a> {
             options.clear();
             return;
         };
-        let bound = counted(&first.capacity);
+        let bound = counted(&*first.capacity);
         let most: ResourceList = left
             .iter()
             .map(|(resource, _)| (resource, bound.get(resource).cloned().unwrap_or_default()))

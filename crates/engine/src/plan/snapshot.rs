@@ -1,6 +1,6 @@
 //! The state of the world that decisions start from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -47,6 +47,8 @@ pub struct Snapshot {
     pub pdbs: Vec<Arc<PodDisruptionBudget>>,
     /// What the provider runs.
     pub instances: Vec<Instance>,
+    /// Names of claims whose launch is under way, where the driver knows; they are not launched again meanwhile.
+    pub launching: BTreeSet<String>,
     /// What the provider could not launch lately.
     pub shortages: Vec<Shortage>,
     /// When a pod last came to or left a node, by the node's name, as far as that was seen.

@@ -1,5 +1,6 @@
 //! A world in memory that carries plans out, for tests of what decisions lead to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -303,18 +304,18 @@ impl World {
             });
             if self.joins {
                 self.snapshot.nodes.push(read::<Node>(json!({
-                    "metadata": {"name": claim_name, "uid": format!("uid-node-{claim_name}"), "labels": option.labels},
+                    "metadata": {"name": claim_name, "uid": format!("uid-node-{claim_name}"), "labels": *option.labels},
                     "spec": {"providerID": id, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
-                    "status": {"capacity": option.capacity, "allocatable": option.allocatable,
+                    "status": {"capacity": *option.capacity, "allocatable": *option.allocatable,
                         "conditions": [{"type": "Ready", "status": "True"}]},
                 })));
             }
         }
         let launched = Launched {
             provider_id: id,
-            labels: option.labels.clone(),
-            capacity: option.capacity.clone(),
-            allocatable: option.allocatable.clone(),
+            labels: BTreeMap::clone(&option.labels),
+            capacity: BTreeMap::clone(&option.capacity),
+            allocatable: BTreeMap::clone(&option.allocatable),
             image_id: None,
         };
         for action in after_launch(claim, &launched, self.now) {

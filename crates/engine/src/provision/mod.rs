@@ -22,8 +22,7 @@ pub use batch::{Batch, Window};
 pub use claims::{Spare, spare as spare_claim};
 pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
-pub(crate) use market::quantities;
-pub use market::{LaunchOption, Market};
+pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
 
@@ -33,7 +32,7 @@ use std::sync::Arc;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use veneer_api::NodeClaim;
+use veneer_api::{NodeClaim, ResourceList};
 
 use crate::disruption::Commands;
 use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
@@ -216,11 +215,11 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
     if let Some(option) = market.options(claim, 1).into_iter().next() {
         let status = foreseen.status.get_or_insert_default();
         status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
-        status.capacity = option.capacity;
-        status.allocatable = option.allocatable;
+        status.capacity = ResourceList::clone(&option.capacity);
+        status.allocatable = ResourceList::clone(&option.allocatable);
         let labels = foreseen.metadata.labels.get_or_insert_default();
-        for (key, value) in option.labels {
-            labels.entry(key).or_insert(value);
+        for (key, value) in option.labels.iter() {
+            labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
     foreseen

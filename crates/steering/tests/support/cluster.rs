@@ -532,15 +532,15 @@ impl Cluster {
                 state: InstanceState::Running,
             });
             if self.joins {
-                let (capacity, allocatable) = (json!(option.capacity), json!(option.allocatable));
+                let (capacity, allocatable) = (json!(*option.capacity), json!(*option.allocatable));
                 self.join(&claim_name, &id, &option.labels, capacity, allocatable);
             }
         }
         let launched = Launched {
             provider_id: id,
-            labels: option.labels.clone(),
-            capacity: option.capacity.clone(),
-            allocatable: option.allocatable.clone(),
+            labels: std::collections::BTreeMap::clone(&option.labels),
+            capacity: std::collections::BTreeMap::clone(&option.capacity),
+            allocatable: std::collections::BTreeMap::clone(&option.allocatable),
             image_id: None,
         };
         for action in after_launch(claim, &launched, self.now) {

@@ -1,10 +1,13 @@
 //! One file per subcommand.
 
+pub(crate) mod apply;
 pub(crate) mod catalog;
+pub(crate) mod chaos;
 pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;
 pub(crate) mod explain;
+pub(crate) mod iam_policy;
 pub(crate) mod lint;
 pub(crate) mod run;
 pub(crate) mod simulate;

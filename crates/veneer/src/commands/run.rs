@@ -1,5 +1,6 @@
 //! `veneer run`: the controllers, until a signal ends them.
 
+pub(crate) mod embedded;
 mod standalone;
 
 use std::io::{self, IsTerminal};
@@ -12,7 +13,7 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info, warn};
+use tracing::{Level, info};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -25,6 +26,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_steering::commitments::Scope;
 use veneer_steering::overlays::Pricing;
 
+use embedded::EmbeddedArgs;
 use standalone::StandaloneArgs;
 
 use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
@@ -34,7 +36,7 @@ use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
 ///
 /// In companion mode Karpenter provisions nodes: Veneer turns preferences of NodePools and what is left of Savings Plans
 /// and Reserved Instances into NodeOverlays, and compares the conditions that Karpenter writes with its own verdicts. In
-/// standalone mode Veneer writes the conditions. Every key of the configuration is a flag, a variable VENEER_… and a key of
+/// standalone mode Veneer writes the conditions. With --embedded everything runs on a cluster in memory. Every key of the configuration is a flag, a variable VENEER_… and a key of
 /// the file given by --config; a flag wins over a variable, and a variable over the file.
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
@@ -56,6 +58,9 @@ pub(crate) struct RunArgs {
 
     #[command(flatten)]
     standalone: StandaloneArgs,
+
+    #[command(flatten)]
+    embedded: EmbeddedArgs,
 
     /// Makes one pass over the cluster and ends
     #[arg(long)]
@@ -133,6 +138,11 @@ impl Gates {
 
 pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let config = configuration(args)?;
+    if args.embedded.embedded {
+        embedded::check(args)?;
+        embedded::run(args, &config)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let catalogue = Arc::new(catalogue(args, &config)?);
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -186,6 +196,7 @@ fn start_log(config: &Config) {
     let ours = Targets::new()
         .with_default(Level::WARN.min(config.log_level))
         .with_target("veneer", config.log_level)
+        .with_target("veneer_aws", config.log_level)
         .with_target("veneer_controllers", config.log_level);
     let terminal = io::stderr().is_terminal();
     let format = config.log_format.unwrap_or(if terminal {
@@ -239,13 +250,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
     let cluster = cluster(args).await?;
-    match mode {
-        Mode::Companion => settings.steering = Some(steering(config)?),
-        Mode::Standalone if config.prometheus_url.is_some() => {
-            warn!("prometheusUrl is set, but cost-aware overlays are written in companion mode only");
-        }
-        Mode::Standalone => {}
-    }
+    settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));
     }
@@ -258,6 +263,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         dry_run = args.dry_run,
         "starting"
     );
+    let ec2 = standalone::ec2(config, &cluster);
     let client = Client::try_from(cluster).context("cannot use the kubeconfig")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let shutdown = async {
@@ -266,7 +272,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    settings.provisioning = standalone::settings(args, &settings);
+    settings.provisioning = standalone::settings(args, &settings, ec2)?;
     if settings.provisioning.is_some() {
         veneer_controllers::standalone::check(&client).await?;
     }

@@ -4,6 +4,7 @@ mod change;
 mod markdown;
 pub(crate) mod progress;
 pub(crate) mod report;
+mod scenario;
 pub(crate) mod table;
 
 use std::io::{self, Write};
@@ -28,13 +29,15 @@ use crate::scheduling::{PolicyArgs, Prepared, StarvationArgs, StarvingReport};
 use change::Picture;
 use progress::Progress;
 use report::{Report, Saving, View};
+use scenario::ScenarioArgs;
 
 /// Shows where pending pods would go: on which nodes, at what price, and why some go nowhere
 ///
 /// Reads pods, nodes, NodePools, NodeOverlays, DaemonSets and volumes from the live cluster, or from files with -f,
 /// and schedules the pods without spec.nodeName as Karpenter would, with the prices and the capacity that overlays
 /// give. Deployments, ReplicaSets, StatefulSets and Jobs in files count as the pods they would make. With --propose,
-/// --scale, --remove or --repack it also says what that would change. Nothing is written to the cluster.
+/// --scale, --remove or --repack it also says what that would change. Nothing is written to the cluster. With --scenario time
+/// passes: a scenario is played in the embedded world.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   veneer simulate -f manifests/
@@ -42,6 +45,7 @@ use report::{Report, Saving, View};
   veneer simulate -f manifests/ --scale shop/web=40 --remove nodepool/old -o markdown
   veneer simulate --repack
   veneer simulate --fail-on-unschedulable
+  veneer simulate --scenario examples/scenarios/day.yaml --duration 12h
 
 Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input.")]
 pub(crate) struct SimulateArgs {
@@ -61,6 +65,9 @@ pub(crate) struct SimulateArgs {
 
     #[command(flatten)]
     what_if: WhatIfArgs,
+
+    #[command(flatten)]
+    replay: ScenarioArgs,
 
     #[command(flatten)]
     policies: PolicyArgs,
@@ -96,6 +103,9 @@ enum Format {
 }
 
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
+    if args.replay.scenario.is_some() {
+        return scenario::run(&args.replay, args.output);
+    }
     let progress = Progress::start("reading objects");
     let started = Instant::now();
     let (before, objects) = args.manifests.load_what_if(Some(&args.what_if))?;

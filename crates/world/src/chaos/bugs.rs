@@ -1,0 +1,155 @@
+//! Bugs that are put in on purpose, to see that the invariants notice them.
+//!
+//! Each stands for a mistake in the decisions or in the executor, made at the seam between the two.
+
+use std::sync::Arc;
+
+use veneer_engine::plan::{Action, Plan, Snapshot, provider_id};
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// A repeated launch is another instance.
+    ForgetsToken,
+    /// A claim goes before its instance has ended.
+    ForgetsInstance,
+    /// Instances without a claim are left alone.
+    LeavesOrphans,
+    /// Claims that have no instance yet are not counted.
+    IgnoresInFlight,
+    /// The limits of pools are not looked at.
+    IgnoresLimits,
+    /// Pods are deleted where they should be evicted.
+    IgnoresBudgets,
+    /// Nodes of others are deleted too.
+    DeletesForeignNodes,
+    /// Overlays of others are removed.
+    DeletesForeignOverlays,
+    /// Overlays stay when nothing is left of the commitment.
+    KeepsOverlays,
+    /// What failed once is never tried again.
+    GivesUp,
+    /// Nodes are never registered.
+    SkipsRegistration,
+    /// Launches since the data was taken are not charged to the commitments.
+    IgnoresTheCap,
+}
+
+impl Bug {
+    /// All of them.
+    pub const ALL: [Self; 12] = [
+        Self::ForgetsToken,
+        Self::ForgetsInstance,
+        Self::LeavesOrphans,
+        Self::IgnoresInFlight,
+        Self::IgnoresLimits,
+        Self::IgnoresBudgets,
+        Self::DeletesForeignNodes,
+        Self::DeletesForeignOverlays,
+        Self::KeepsOverlays,
+        Self::GivesUp,
+        Self::SkipsRegistration,
+        Self::IgnoresTheCap,
+    ];
+}
+
+/// The bug that is in, if one is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Bugs {
+    bug: Option<Bug>,
+}
+
+impl Bugs {
+    pub(super) const fn of(bug: Option<Bug>) -> Self {
+        Self { bug }
+    }
+
+    /// Whether this one is in.
+    pub(crate) fn has(&self, bug: Bug) -> bool {
+        self.bug == Some(bug)
+    }
+
+    pub(crate) fn spoil_snapshot(&self, snapshot: &mut Snapshot) {
+        match self.bug {
+            Some(Bug::IgnoresInFlight) => {
+                // The lifecycle needs them; only every other look misses them.
+                if snapshot
+                    .pods
+                    .iter()
+                    .any(|pod| crate::objects::node_of(pod).is_none())
+                {
+                    snapshot.node_claims.retain(|claim| {
+                        provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some()
+                    });
+                }
+            }
+            Some(Bug::IgnoresLimits) => {
+                for pool in &mut snapshot.node_pools {
+                    Arc::make_mut(pool).spec.limits.clear();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(crate) fn spoil_plan(&self, plan: &mut Plan, snapshot: &Snapshot) {
+        match self.bug {
+            Some(Bug::ForgetsInstance) => {
+                for action in &mut plan.actions {
+                    if let Action::DeleteClaim { target, .. } = action {
+                        *action = Action::PatchClaim {
+                            target: target.clone(),
+                            labels: Default::default(),
+                            annotations: Default::default(),
+                            finalizers: Some(Vec::new()),
+                        };
+                    }
+                }
+                for claim in snapshot
+                    .node_claims
+                    .iter()
+                    .filter(|one| one.metadata.deletion_timestamp.is_some())
+                {
+                    plan.push(Action::PatchClaim {
+                        target: veneer_engine::plan::Target::from(&claim.metadata),
+                        labels: Default::default(),
+                        annotations: Default::default(),
+                        finalizers: Some(Vec::new()),
+                    });
+                }
+            }
+            Some(Bug::LeavesOrphans) => plan.actions.retain(|action| match action {
+                Action::Terminate { provider_id } => snapshot
+                    .node_claims
+                    .iter()
+                    .any(|claim| veneer_engine::plan::provider_id(claim) == Some(provider_id)),
+                _ => true,
+            }),
+            Some(Bug::IgnoresBudgets) => {
+                for action in &mut plan.actions {
+                    if let Action::Evict { pod } = action {
+                        *action = Action::DeletePod {
+                            pod: pod.clone(),
+                            grace_seconds: 30,
+                        };
+                    }
+                }
+            }
+            Some(Bug::DeletesForeignNodes) => {
+                let nodes = snapshot.nodes.iter();
+                let foreign =
+                    nodes.filter(|node| veneer_engine::plan::node_pool_of(&node.metadata).is_empty());
+                for node in foreign {
+                    plan.push(Action::DeleteNode {
+                        target: veneer_engine::plan::Target::from(&node.metadata),
+                    });
+                }
+            }
+            Some(Bug::SkipsRegistration) => plan.actions.retain(|action| match action {
+                Action::PatchNode { change, .. } => !change.labels.contains_key("karpenter.sh/registered"),
+                _ => true,
+            }),
+            _ => {}
+        }
+    }
+}

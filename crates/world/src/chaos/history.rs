@@ -1,0 +1,292 @@
+//! One history: a small world, its faults, and what becomes of it.
+
+use std::sync::Arc;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+use veneer_engine::catalogue::kwok;
+use veneer_engine::instance_type::Catalogue;
+
+use super::invariants::{self, Watch};
+use super::{Bug, Faults, Rates};
+use crate::rng::Rng;
+use crate::scenario::{Scenario, ScenarioError};
+use crate::world::World;
+
+/// How long the world has to come to rest.
+const REST: SignedDuration = SignedDuration::from_mins(25);
+const REFRESH: i64 = 60;
+
+/// What a history follows from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct History {
+    /// The seed.
+    pub seed: u64,
+    /// For how many minutes faults happen.
+    pub minutes: i64,
+    /// Kinds of fault that are left out.
+    pub without: Vec<&'static str>,
+    /// A bug that is put in.
+    pub bug: Option<Bug>,
+}
+
+/// Kinds of fault that can be left out.
+pub const KINDS: [&str; 8] = [
+    "crash",
+    "refuse",
+    "launch",
+    "answer",
+    "stale",
+    "clock",
+    "gap",
+    "malformed",
+];
+
+impl History {
+    /// The usual history of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            minutes: 12,
+            without: Vec::new(),
+            bug: None,
+        }
+    }
+
+    fn has(&self, kind: &str) -> bool {
+        !self.without.contains(&kind)
+    }
+
+    /// The command that shows this history again.
+    #[must_use]
+    pub fn command(&self) -> String {
+        let mut command = format!(
+            "veneer chaos --histories 1 --seed {} --minutes {}",
+            self.seed, self.minutes
+        );
+        if !self.without.is_empty() {
+            command.push_str(&format!(" --without {}", self.without.join(",")));
+        }
+        command
+    }
+}
+
+/// Something that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When it was noticed.
+    pub at: Timestamp,
+    /// What it is.
+    pub what: String,
+}
+
+/// What became of a history.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// Executed actions and events.
+    pub steps: u64,
+    /// What does not hold, if anything.
+    pub violation: Option<Violation>,
+    /// Everything that happened.
+    pub log: String,
+}
+
+/// What became of many.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// How many.
+    pub histories: u64,
+    /// Executed actions and events.
+    pub steps: u64,
+    /// Those that failed, with what does not hold.
+    pub failed: Vec<(u64, String)>,
+}
+
+impl Report {
+    /// Adds another one.
+    pub fn add(&mut self, seed: u64, outcome: &Outcome) {
+        self.histories += 1;
+        self.steps += outcome.steps;
+        if let Some(violation) = &outcome.violation {
+            self.failed.push((seed, violation.what.clone()));
+        }
+    }
+}
+
+/// Three sizes in two zones, on demand and spot.
+fn catalogue() -> Result<Arc<Catalogue>, ScenarioError> {
+    let offering = |price: f64, capacity: &str, zone: &str| {
+        json!({"Price": price, "Available": true, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+        ]})
+    };
+    let types = [
+        ("m5.large", 2, 0.1),
+        ("m5.xlarge", 4, 0.2),
+        ("c5.xlarge", 4, 0.19),
+        ("c5.2xlarge", 8, 0.38),
+    ];
+    let types = types.into_iter().map(|(name, cpu, price)| {
+        json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"],
+        "resources": {"cpu": cpu.to_string(), "memory": format!("{}Gi", cpu * 4), "pods": "30"},
+        "offerings": [
+            offering(price, "on-demand", "zone-a"), offering(price, "on-demand", "zone-b"),
+            offering(price * 0.4, "spot", "zone-a"), offering(price * 0.5, "spot", "zone-b"),
+        ]})
+    });
+    kwok::parse(&Value::Array(types.collect()).to_string(), "chaos")
+        .map(Arc::new)
+        .map_err(|error| ScenarioError(error.to_string()))
+}
+
+fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
+    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name, "annotations": {
+            "veneer.io/preference.1": "node.kubernetes.io/instance-type=c5.xlarge adjust=-10%"}},
+        "spec": {
+            "limits": {"cpu": cpu.to_string()},
+            "template": {"metadata": {"labels": {"pool": name}}, "spec": {
+                "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
+                "expireAfter": "Never",
+                "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}]}},
+            "disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
+}
+
+/// The world of a history: what runs in it and what users do follow from the seed.
+fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
+    let mut rng = Rng::of(history.seed, &["history"]);
+    let workload = |name: &str, pool: &str, cpu: u64, replicas: u64| {
+        json!({"name": name, "replicas": {"min": replicas},
+            "template": {"spec": {"nodeSelector": {"pool": pool}, "containers": [
+                {"name": "main", "resources": {"requests": {"cpu": format!("{}m", cpu * 500), "memory": "512Mi"}}}]}}})
+    };
+    let mut events = Vec::new();
+    for _ in 0..rng.below(6) + 2 {
+        let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
+        let lasts = format!("{}s", 60 + rng.below(240));
+        let event = match rng.below(7) {
+            0..=2 => {
+                let workload = if rng.chance(0.5) { "web" } else { "jobs" };
+                json!({"at": at, "scale": {"workload": workload, "replicas": rng.below(14), "for": lasts}})
+            }
+            3 => json!({"at": at, "shortage": {"instanceType": "c5", "for": lasts}}),
+            4 => json!({"at": at, "interrupt": {"capacityType": "spot"}}),
+            5 if history.has("gap") => json!({"at": at, "prometheusGap": lasts}),
+            _ if history.has("malformed") => {
+                let mut bad = pool(&format!("bad-{}", rng.below(3)), &["on-demand"], 8);
+                let change = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["!!"]});
+                if let Some(spec) = bad.pointer_mut("/spec/template/spec/requirements") {
+                    *spec = json!([change]);
+                }
+                if let Some(annotations) = bad.pointer_mut("/metadata/annotations") {
+                    *annotations = json!({"veneer.io/preference.x": "nonsense", "veneer.io/preference.2": "a=b adjust=cheap"});
+                }
+                json!({"at": at, "apply": [bad]})
+            }
+            _ => json!({"at": at, "price": {"capacityType": "spot", "factor": 1.5}}),
+        };
+        events.push(event);
+    }
+    let scenario = json!({
+        "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
+        "loadInterval": "60s",
+        "objects": [
+            pool("a", &["on-demand"], 40),
+            pool("b", &["spot", "on-demand"], 40),
+            {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "of-others"},
+                "spec": {"requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c5.2xlarge"]}],
+                    "priceAdjustment": "+1%", "weight": 9}},
+            {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+                "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app.kubernetes.io/name": "web"}}}},
+        ],
+        "workloads": [workload("web", "a", 1 + rng.below(3), 2 + rng.below(6)), workload("jobs", "b", 1 + rng.below(4), rng.below(6))],
+        "cloud": {"launch": "2s", "boot": ["10s", "40s"], "terminate": "10s", "spotInterruptionsPerHour": 1.0},
+        "commitments": {"refresh": format!("{REFRESH}s"), "delay": "20s",
+            "reservedInstances": [{"instanceType": "m5.large", "count": 1 + rng.below(2)}],
+            "savingsPlans": [{"family": "m5", "commitment": 0.15 * (1.0 + rng.unit())}]},
+        "steering": {"interval": format!("{REFRESH}s")},
+        "events": events,
+    });
+    serde_json::from_value(scenario).map_err(|error| ScenarioError(error.to_string()))
+}
+
+/// Lets a history happen.
+pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
+    let scenario = scenario(history)?;
+    let start = scenario.start;
+    let mut world = World::new(Arc::new(scenario), catalogue()?, history.seed)?;
+    world.history = Some(String::new());
+    let node = serde_json::from_value(json!({
+        "metadata": {"name": "of-others", "labels": {"kubernetes.io/hostname": "of-others"}},
+        "spec": {"taints": [{"key": "others", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "2", "memory": "4Gi", "pods": "10"},
+            "conditions": [{"type": "Ready", "status": "True"}]}}));
+    world
+        .objects
+        .add_node(node.map_err(|error| ScenarioError(error.to_string()))?, start);
+    let mut rng = Rng::of(history.seed, &["rates"]);
+    let mut rate = |kind: &str, most: f64| if history.has(kind) { most * rng.unit() } else { 0.0 };
+    let rates = Rates {
+        crash: rate("crash", 0.06),
+        refuse: rate("refuse", 0.15),
+        launch: rate("launch", 0.2),
+        answer: rate("answer", 0.1),
+        stale: rate("stale", 0.4),
+    };
+    world.faults = Some(Box::new(Faults::new(history.seed, rates, history.bug)));
+    let foreign = world.objects.nodes.get("of-others").cloned().unwrap_or_default();
+    let overlay = world.objects.overlays.get("of-others").cloned();
+    let overlay = overlay.ok_or_else(|| ScenarioError("the overlay of others is missing".to_owned()))?;
+    let mut watch = Watch::new(foreign, overlay, SignedDuration::from_secs(REFRESH * 3 + 30));
+    let faults_end = start + SignedDuration::from_mins(history.minutes);
+    let end = faults_end + REST;
+    let mut violation = None;
+    while world.next() <= end && violation.is_none() {
+        let is_over = world.next() > faults_end;
+        if let Some(faults) = &mut world.faults {
+            if is_over {
+                faults.rates = Rates::default();
+                faults.skew = SignedDuration::ZERO;
+            } else if history.has("clock") && rng.chance(0.01) {
+                let seconds = i64::try_from(rng.below(120)).unwrap_or_default() - 60;
+                faults.skew = SignedDuration::from_secs(seconds);
+            }
+        }
+        world.step();
+        let what = watch.check(&world);
+        violation = what.map(|what| Violation { at: world.now, what });
+    }
+    if violation.is_none() {
+        let what = invariants::at_rest(&world);
+        violation = what.map(|what| Violation { at: world.now, what });
+    }
+    Ok(Outcome {
+        steps: world.statistics.steps,
+        violation,
+        log: world.history.take().unwrap_or_default(),
+    })
+}
+
+/// A history that fails in the same way with less in it.
+pub fn shrink(history: &History) -> Result<History, ScenarioError> {
+    let mut smallest = history.clone();
+    for kind in KINDS {
+        let mut smaller = smallest.clone();
+        smaller.without.push(kind);
+        if run(&smaller)?.violation.is_some() {
+            smallest = smaller;
+        }
+    }
+    while smallest.minutes > 1 {
+        let smaller = History {
+            minutes: smallest.minutes / 2,
+            ..smallest.clone()
+        };
+        if run(&smaller)?.violation.is_none() {
+            break;
+        }
+        smallest = smaller;
+    }
+    Ok(smallest)
+}

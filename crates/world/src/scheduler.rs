@@ -1,0 +1,97 @@
+//! The kube-scheduler of the world: puts pods on nodes that are there, with the engine's own rules about what fits where.
+//!
+//! It is the packing solver without NodePools, so requests, taints, selectors, affinity, spread, host ports and volumes mean
+//! the same as everywhere else. Like Karpenter's simulation, and unlike kube-scheduler's default scoring, it fills the first
+//! node that fits.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use veneer_api::NodePool;
+use veneer_engine::instance_type::Catalogue;
+use veneer_engine::packing::{self, Problem};
+use veneer_engine::plan::{is_deleting, is_terminal};
+use veneer_engine::taints::is_of_start;
+
+use crate::objects::{Objects, node_of};
+
+/// Where pods go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bindings {
+    /// Pods and their nodes.
+    pub bound: Vec<(String, String)>,
+    /// Pods that fit nowhere.
+    pub refused: Vec<String>,
+}
+
+/// Whether pods may be bound to a node at all.
+#[must_use]
+pub fn takes_pods(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let is_ready = conditions
+        .unwrap_or_default()
+        .iter()
+        .any(|one| one.type_ == "Ready" && one.status == "True");
+    is_ready && !is_deleting(&node.metadata) && !taints.unwrap_or_default().iter().any(is_of_start)
+}
+
+/// A pool that launches nothing, since there are no types: without any pool, the solver would not look at nodes at all.
+fn barren(objects: &Objects) -> Option<NodePool> {
+    let mut pool = objects.pools.values().next().map(|pool| NodePool::clone(pool))?;
+    pool.status = None;
+    pool.spec.replicas = None;
+    Some(pool)
+}
+
+/// Tries every pod that is on no node.
+#[must_use]
+pub fn schedule(objects: &Objects, empty: &Arc<Catalogue>) -> Bindings {
+    let pods = objects.pods.iter();
+    let waits = |(_, pod): &(&String, &Arc<k8s_openapi::api::core::v1::Pod>)| {
+        node_of(pod).is_none() && !is_deleting(&pod.metadata) && !is_terminal(pod)
+    };
+    let waiting: Vec<&String> = pods.clone().filter(waits).map(|(key, _)| key).collect();
+    if waiting.is_empty() {
+        return Bindings::default();
+    }
+    let nodes: Vec<Node> = objects
+        .nodes
+        .values()
+        .filter(|node| takes_pods(node))
+        .map(|node| Node::clone(node))
+        .collect();
+    if nodes.is_empty() {
+        return Bindings {
+            bound: Vec::new(),
+            refused: waiting.into_iter().cloned().collect(),
+        };
+    }
+    let mut keys: Vec<&String> = Vec::new();
+    let mut problem = packing::Objects {
+        nodes,
+        node_pools: barren(objects).into_iter().collect(),
+        daemon_sets: objects.daemon_sets.values().map(|set| (**set).clone()).collect(),
+        ..packing::Objects::default()
+    };
+    for (key, pod) in pods.filter(|one| node_of(one.1).is_some() || waits(one)) {
+        problem.pods.push((**pod).clone());
+        keys.push(key);
+    }
+    let solved = packing::solve(
+        &Problem::from_objects(&problem, empty),
+        &packing::Options::default(),
+    );
+    let mut bindings = Bindings::default();
+    for node in &solved.existing_nodes {
+        let pods = node.pods.iter().filter_map(|at| keys.get(*at));
+        let pods = pods.map(|key| ((*key).clone(), node.name.clone()));
+        bindings.bound.extend(pods);
+    }
+    let refused = solved.unschedulable.iter().filter_map(|one| keys.get(one.pod));
+    bindings.refused.extend(refused.map(|key| (*key).clone()));
+    bindings
+}

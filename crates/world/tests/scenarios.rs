@@ -1,0 +1,151 @@
+//! Scenarios with the outcomes that they are there to show, and that the same seed gives the same bytes.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail as tests do"
+)]
+
+use std::path::Path;
+use std::sync::Arc;
+
+use veneer_world::picture::Summary;
+use veneer_world::{Scenario, World, catalogue};
+
+fn examples() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scenarios")
+}
+
+fn read(name: &str) -> Scenario {
+    let path = examples().join(format!("{name}.yaml"));
+    Scenario::parse(&std::fs::read_to_string(&path).unwrap(), name).unwrap()
+}
+
+fn world(scenario: Scenario) -> World {
+    let catalogue = catalogue(&scenario).unwrap();
+    let seed = scenario.seed;
+    let mut world = World::new(Arc::new(scenario), catalogue, seed).unwrap();
+    world.history = Some(String::new());
+    world
+}
+
+/// The world after its whole duration, or a part of it, beside the same without steering.
+fn played(scenario: Scenario, hours: Option<i64>) -> (World, World, Summary) {
+    let end = match hours {
+        Some(hours) => scenario.start + k8s_openapi::jiff::SignedDuration::from_hours(hours),
+        None => scenario.start + scenario.duration.0,
+    };
+    let mut steered = world(scenario);
+    let mut plain = steered.unsteered().unwrap();
+    steered.advance(end);
+    plain.advance(end);
+    let summary = steered.summary(Some(&plain));
+    (steered, plain, summary)
+}
+
+#[test]
+fn every_example_runs_and_places_its_pods() {
+    let mut names: Vec<String> = std::fs::read_dir(examples())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ext| ext == "yaml"))
+        .map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
+    names.sort();
+    assert!(names.contains(&"day".to_owned()));
+    for name in names {
+        let mut scenario = read(&name);
+        // The tests of their own play them to the end.
+        scenario.duration = scenario.duration.min("2h".parse().unwrap());
+        let (world, _, summary) = played(scenario, None);
+        assert!(summary.latency.pods > 0, "{name}: nothing was placed");
+        assert_eq!(
+            world.statistics.unsettled, 0,
+            "{name}: the controllers never settle"
+        );
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes() {
+    let play = |seed: u64| {
+        let mut scenario = read("day");
+        scenario.seed = seed;
+        let (world, _, summary) = played(scenario, Some(2));
+        format!(
+            "{}{}",
+            world.history.unwrap(),
+            serde_json::to_string(&summary).unwrap()
+        )
+    };
+    let first = play(7);
+    let other = std::thread::spawn(move || play(7)).join().unwrap();
+    assert!(first == other, "two runs of one seed differ");
+    assert!(first != play(8), "another seed changes nothing");
+}
+
+#[test]
+fn a_plan_that_fills_up_at_noon_is_steered_to_before_and_after() {
+    let (world, _, summary) = played(read("plan-fills-up"), None);
+    let history = world.history.as_ref().unwrap();
+    let plan = "overlay cost-aware-ec2-sp-m5-us-west-2";
+    assert!(history.contains(&format!("{plan}: create")), "{history}");
+    assert!(history.contains(&format!("{plan}: delete")), "{history}");
+    let used = world
+        .statistics
+        .hours
+        .iter()
+        .filter(|(name, _)| name.starts_with("m5."));
+    assert!(
+        used.map(|(_, hours)| hours).sum::<f64>() > 1.0,
+        "m5 was hardly used"
+    );
+    assert!(summary.saved.unwrap() > 0.0, "{summary:?}");
+}
+
+#[test]
+fn the_size_gap_leaves_an_arm64_preference_without_effect() {
+    let launched = |name: &str| played(read(name), None).2.launched;
+    let open = launched("size-gap");
+    assert!(open.keys().all(|kind| kind.starts_with("amd64")), "{open:?}");
+    let closed = launched("size-gap-closed");
+    assert!(closed.keys().all(|kind| kind.starts_with("arm64")), "{closed:?}");
+}
+
+#[test]
+fn huge_pages_wait_for_the_overlay_that_has_them() {
+    let mut world = world(read("hugepages"));
+    let start = world.scenario.start;
+    let after = |minutes| start + k8s_openapi::jiff::SignedDuration::from_mins(minutes);
+    world.advance(after(29));
+    assert_eq!(world.pending(), 3, "the database has no place yet");
+    assert!(
+        world.history.as_ref().unwrap().contains("hugepages-2Mi"),
+        "the reason names the resource"
+    );
+    world.advance(after(40));
+    assert_eq!(world.pending(), 0, "the overlay lets the database in");
+    let types = world
+        .cloud
+        .machines
+        .values()
+        .map(|machine| machine.instance_type.as_str());
+    assert!(types.into_iter().any(|name| name.starts_with("m5.")));
+}
+
+#[test]
+fn steering_a_working_day_saves_money() {
+    let (world, plain, summary) = played(read("day"), Some(12));
+    assert!(summary.saved.unwrap() > 0.0, "{summary:?}");
+    assert!(
+        summary.cost.unused < plain.bill().unused,
+        "less of the commitments is left unused"
+    );
+    assert!(world.steering().unwrap().decided.doubts.is_empty());
+    let launched = &summary.launched;
+    assert!(
+        launched.contains_key("arm64 on-demand") && launched.keys().any(|kind| kind.ends_with("spot")),
+        "{launched:?}"
+    );
+    assert_eq!(summary.pending, 0);
+}
