@@ -14,7 +14,7 @@ use veneer_engine::provision::LaunchOption;
 use veneer_steering::warm::Beside;
 
 use super::execute::Executor;
-use super::watch::{Kinds, Watches};
+use super::watch::{Kinds, NodeClasses, Watches};
 use super::{Clock, IDLE, Meters, has_overprovisioners};
 use crate::provider::{LaunchError, Provider};
 
@@ -30,7 +30,7 @@ pub async fn run_beside(client: Client, catalogue: Arc<Catalogue>, node_overlay_
     let kinds = Kinds {
         overlays: node_overlay_gate,
         overprovisioners: true,
-        kwok_classes: false,
+        node_classes: NodeClasses::None,
     };
     let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
