@@ -11,7 +11,7 @@ use super::ids::{NodeId, PoolId};
 use super::model::Model;
 use super::pods::PodEntry;
 use super::results::{Ranking, finish};
-use super::solver::{Solver, Trial};
+use super::solver::Solver;
 use super::{NewNodeClaim, Options, Problem, Reason};
 use crate::labels::{NODE_POOL, ON_DEMAND, RESERVED, SPOT};
 use crate::resources::ResourceList;
@@ -210,7 +210,7 @@ impl<'o, 'p> Relocation<'o, 'p> {
             nowhere: solver.left_over.iter().map(|entry| entry.position).collect(),
             ..Moved::default()
         };
-        for (id, before) in solver.trial.iter().flat_map(Trial::nodes) {
+        for (id, before) in solver.trial.iter().flat_map(super::solver::trial::Trial::nodes) {
             let Some(place) = self.places.get(id) else {
                 continue;
             };
