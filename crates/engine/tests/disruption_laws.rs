@@ -1,5 +1,6 @@
 //! Generated clusters: what is decided holds under a checker of its own, and what is said about nodes that stay is true.
 #![allow(
+    clippy::disallowed_methods,
     clippy::unwrap_used,
     clippy::indexing_slicing,
     clippy::panic,
@@ -234,10 +235,8 @@ fn check(fleet: &mut Fleet, decision: &Decision) -> f64 {
             assert!(command.moves.iter().all(|(_, to)| to.is_some()));
         }
         saved += before - after;
-        for (number, (pod, to)) in command.moves.iter().enumerate() {
-            let place = to
-                .clone()
-                .unwrap_or_else(|| format!("new-{}-{}", command.nodes[0], 0 * number));
+        for (pod, to) in &command.moves {
+            let place = to.clone().unwrap_or_else(|| format!("new-{}", command.nodes[0]));
             let key = pods.get_key_value(pod).unwrap().0.as_str();
             on.insert(key, place);
         }
@@ -363,7 +362,7 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
                 .position(|one| one.metadata.name.as_deref() == Some(node))
                 .unwrap();
             edit(&mut fleet.snapshot.nodes[at], |value| {
-                value["metadata"]["annotations"] = json!({})
+                value["metadata"]["annotations"] = json!({});
             });
         }
         Blocker::Spare => {
@@ -374,7 +373,7 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
                 .position(|one| one.metadata.name.as_deref() == Some(node))
                 .unwrap();
             let used = |value: &mut Value| {
-                value["metadata"]["labels"]["karpenter.sh/capacity-type"] = json!("on-demand")
+                value["metadata"]["labels"]["karpenter.sh/capacity-type"] = json!("on-demand");
             };
             edit(&mut fleet.snapshot.nodes[at], used);
             let claim = format!("claim-{node}");
@@ -387,7 +386,7 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
             edit(&mut fleet.snapshot.node_claims[at], used);
         }
         Blocker::ConsolidationOff { .. } => each_pool(fleet, &|pool| {
-            pool["spec"]["disruption"]["consolidateAfter"] = json!("30s")
+            pool["spec"]["disruption"]["consolidateAfter"] = json!("30s");
         }),
         Blocker::OnlyEmpty { .. } => each_pool(fleet, &|pool| {
             pool["spec"]["disruption"]["consolidationPolicy"] = json!("WhenEmptyOrUnderutilized");
@@ -402,12 +401,12 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
                 .position(|one| one.metadata.name.as_deref() == Some(name))
                 .unwrap();
             edit(&mut fleet.snapshot.pods[at], |value| {
-                value["metadata"]["annotations"] = json!({})
+                value["metadata"]["annotations"] = json!({});
             });
         }
         Blocker::Pdb { .. } => fleet.snapshot.pdbs.clear(),
         Blocker::NoPlace { pods } | Blocker::SeveralNodes { pods, .. } | Blocker::Price { pods, .. } => {
-            named(pods, fleet)
+            named(pods, fleet);
         }
         // The others are held below.
         Blocker::Waits { .. } => {}
@@ -424,7 +423,7 @@ fn goes_when_freed(seed: u64, node: &str, blockers: &[Blocker]) -> Result<(), St
                 merge(
                     value,
                     json!({"metadata": {"annotations": {"karpenter.sh/do-not-disrupt": "true"}}}),
-                )
+                );
             });
         }
     }
