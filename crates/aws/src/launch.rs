@@ -467,7 +467,9 @@ fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
     Launched {
         provider_id: provider_id(machine),
         labels,
-        capacity: option.map(|option| (*option.capacity).clone()).unwrap_or_default(),
+        capacity: option
+            .map(|option| (*option.capacity).clone())
+            .unwrap_or_default(),
         allocatable: option
             .map(|option| (*option.allocatable).clone())
             .unwrap_or_default(),

@@ -278,7 +278,9 @@ impl Bed {
     /// one, and what it finds no room for then is decided about later.
     pub(crate) fn launched_at_first(&self) -> BTreeMap<String, usize> {
         let log = self.log();
-        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
         let mut decisions = 0;
         let mut names = BTreeSet::new();
         for line in lines {
