@@ -234,7 +234,9 @@ fn hold(
         held.push(Blocker::NotInitialised);
     }
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    if is_spare(&node.metadata) || is_spare(&claim.metadata) || taints.any(is_spare_taint) {
+    let is_labelled =
+        label(&node.metadata, karpenter::CAPACITY_TYPE) == Some(karpenter::CAPACITY_TYPE_OVERPROVISIONED);
+    if is_labelled || is_spare(&node.metadata) || is_spare(&claim.metadata) || taints.any(is_spare_taint) {
         held.push(Blocker::Spare);
     }
     let protected = |annotations: Option<&BTreeMap<String, String>>| {

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
+use tracing::warn;
 use veneer_controllers::provider::{ec2, kwok};
 use veneer_controllers::standalone::Settings as Provisioning;
 use veneer_controllers::{Mode, Provider, Settings};
@@ -93,13 +93,9 @@ fn pem(der: &[u8]) -> String {
 }
 
 /// How to provision; none in companion mode, for a single pass and for a dry run.
-pub(super) fn settings(
-    all: &RunArgs,
-    settings: &Settings,
-    ec2: ec2::Settings,
-) -> Result<Option<Provisioning>> {
+pub(super) fn settings(all: &RunArgs, settings: &Settings, ec2: ec2::Settings) -> Option<Provisioning> {
     if settings.mode != Mode::Standalone || all.once || all.dry_run {
-        return Ok(None);
+        return None;
     }
     let args = &all.standalone;
     let mut provisioning = Provisioning::new(std::sync::Arc::clone(&settings.catalogue));
@@ -110,9 +106,10 @@ pub(super) fn settings(
     provisioning.rules.window.max = signed(args.batch_max_duration);
     if settings.provider == Provider::Ec2 {
         if ec2.cluster_name.is_empty() {
-            bail!(
-                "aws.clusterName is \"\"; expected the name of the cluster, since --mode standalone with --provider ec2 puts it into the tags of everything that it makes"
+            warn!(
+                "aws.clusterName is not set, so no nodes are launched: it is in the tags of everything that is made on EC2; conditions of NodeOverlays are written"
             );
+            return None;
         }
         // A fleet request has up to sixty types, each in every zone and way to buy it.
         provisioning.rules.policy.launch_options = 600;
@@ -127,5 +124,5 @@ pub(super) fn settings(
         terminate_delay: args.kwok_terminate_delay,
         unavailable: args.kwok_unavailable.clone(),
     };
-    Ok(Some(provisioning))
+    Some(provisioning)
 }
