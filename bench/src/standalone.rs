@@ -30,7 +30,7 @@ use crate::measure::{cpu_seconds_of, memory_of};
 
 /// How long one side may take.
 const DEADLINE: Duration = Duration::from_secs(900);
-/// How long nothing may happen before a run counts as over.
+/// How long after the last claim and the last pod a run counts as over.
 const QUIET: Duration = Duration::from_secs(3);
 
 /// One run.
@@ -213,13 +213,17 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
     let mut seen = Seen::default();
     let (mut known, mut running): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     loop {
+        // Pods of the DaemonSet that found no room are tried again and again, so silence is not waited for.
+        let last = seen.last_running.max(seen.last_claim);
+        if running.len() == work.pods && last.is_some_and(|at| at.elapsed() > QUIET) {
+            break;
+        }
+        if began.elapsed() > DEADLINE {
+            bail!("{} of {} pods run after {DEADLINE:?}", running.len(), work.pods);
+        }
         let event = match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(event)) => event?,
             Ok(None) => bail!("a watch ended"),
-            Err(_) if running.len() == work.pods => break,
-            Err(_) if began.elapsed() > DEADLINE => {
-                bail!("{} of {} pods run after {DEADLINE:?}", running.len(), work.pods)
-            }
             Err(_) => continue,
         };
         let now = Some(Instant::now());

@@ -8,7 +8,7 @@
     reason = "every test file uses some of it, and helpers fail as tests do"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -271,8 +271,33 @@ impl Bed {
 
     /// How many nodes there are of each pool, type, capacity type and zone.
     pub(crate) fn launched(&self) -> BTreeMap<String, usize> {
+        self.launched_of(|_| true)
+    }
+
+    /// The same of the nodes that the first decision asked for. The scheduler goes its own ways on nodes that come one by
+    /// one, and what it finds no room for then is decided about later.
+    pub(crate) fn launched_at_first(&self) -> BTreeMap<String, usize> {
+        let log = self.log();
+        let lines = log
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let mut decisions = 0;
+        let mut names = BTreeSet::new();
+        for line in lines {
+            if line["message"] == "decided about pending pods" {
+                decisions += 1;
+            }
+            if line["message"] == "created NodeClaim" && decisions == 1 {
+                names.insert(line["node_claim"].as_str().unwrap().to_owned());
+            }
+        }
+        self.launched_of(|name| names.contains(name))
+    }
+
+    fn launched_of(&self, counts: impl Fn(&str) -> bool) -> BTreeMap<String, usize> {
         let mut launched: BTreeMap<String, usize> = BTreeMap::new();
-        for node in self.list::<Node>() {
+        let nodes: Vec<Node> = self.list();
+        for node in nodes.iter().filter(|node| counts(&node.name_any())) {
             let label = |key: &str| node.labels().get(key).cloned().unwrap_or_default();
             let what = format!(
                 "{} {} {} {}",
