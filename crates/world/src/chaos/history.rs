@@ -48,7 +48,7 @@ impl History {
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
-            minutes: 12,
+            minutes: 24,
             without: Vec::new(),
             bug: None,
         }
@@ -162,7 +162,7 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
                 {"name": "main", "resources": {"requests": {"cpu": format!("{}m", cpu * 500), "memory": "512Mi"}}}]}}})
     };
     let mut events = Vec::new();
-    for _ in 0..rng.below(6) + 2 {
+    for _ in 0..rng.below(12) + 12 {
         let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
         let lasts = format!("{}s", 60 + rng.below(240));
         let event = match rng.below(7) {
@@ -190,7 +190,7 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
     }
     let scenario = json!({
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
-        "loadInterval": "60s",
+        "loadInterval": "30s",
         "objects": [
             pool("a", &["on-demand"], 40),
             pool("b", &["spot", "on-demand"], 40),
@@ -246,6 +246,7 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
         let is_over = world.next() > faults_end;
         if let Some(faults) = &mut world.faults {
             if is_over {
+                faults.calm = true;
                 faults.rates = Rates::default();
                 faults.skew = SignedDuration::ZERO;
             } else if history.has("clock") && rng.chance(0.01) {
@@ -271,7 +272,7 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
 /// A history that fails in the same way with less in it.
 pub fn shrink(history: &History) -> Result<History, ScenarioError> {
     let mut smallest = history.clone();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|kind| history.has(kind)) {
         let mut smaller = smallest.clone();
         smaller.without.push(kind);
         if run(&smaller)?.violation.is_some() {
