@@ -20,6 +20,7 @@ import (
 
 func main() {
 	batch.Main(map[string]batch.Verb{
+		"consolidate":         schedule.Consolidate,
 		"kwok-instance-types": kwoktypes.Verb,
 		"overlay":             overlay.Verb,
 		"quantity":            quantity.Verb,

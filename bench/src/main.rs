@@ -10,6 +10,7 @@ mod instructions;
 mod measure;
 mod overlay;
 mod schedule;
+mod standalone;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -53,6 +54,12 @@ enum What {
         #[arg(long, value_enum, default_value = "generic")]
         mix: schedule::Mix,
     },
+    /// Standalone mode and Karpenter on real clusters: the same manifests, kwok nodes
+    Standalone {
+        /// How many pods; may be given several times
+        #[arg(long, default_values_t = [2_000])]
+        pods: Vec<usize>,
+    },
     /// Instructions of three fixed workloads (callgrind) against those on record
     Instructions {
         /// Puts the counts on record
@@ -86,6 +93,7 @@ fn main() -> Result<()> {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
         What::Explain { pods, nodes, mix } => explain::side_by_side(pods, nodes, mix),
+        What::Standalone { pods } => standalone::side_by_side(&pods),
         What::Instructions { record } => instructions::compare(record),
         What::Workload { which } => instructions::run(which),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),

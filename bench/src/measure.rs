@@ -20,7 +20,17 @@ pub(crate) fn median_ms<T>(mut work: impl FnMut() -> T) -> f64 {
 
 /// The most memory this process has had, in MiB.
 pub(crate) fn peak_rss_mib() -> Result<f64> {
-    let status = std::fs::read_to_string("/proc/self/status").context("reading /proc/self/status")?;
+    peak_of("self")
+}
+
+/// The most memory that a process has had, in MiB.
+pub(crate) fn memory_of(process: u32) -> Result<f64> {
+    peak_of(&process.to_string())
+}
+
+fn peak_of(process: &str) -> Result<f64> {
+    let path = format!("/proc/{process}/status");
+    let status = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     let kib = status
         .lines()
         .find_map(|line| {
@@ -31,20 +41,31 @@ pub(crate) fn peak_rss_mib() -> Result<f64> {
                 .parse::<f64>()
                 .ok()
         })
-        .context("no VmHWM in /proc/self/status")?;
+        .with_context(|| format!("no VmHWM in {path}"))?;
     Ok(kib / 1024.0)
 }
 
 /// The processor time that this process has used, in ms; the system counts in hundredths of a second.
 pub(crate) fn cpu_ms() -> Result<f64> {
-    let stat = std::fs::read_to_string("/proc/self/stat").context("reading /proc/self/stat")?;
+    Ok(ticks_of("self")? * 10.0)
+}
+
+/// The processor time that a process has used, in seconds.
+pub(crate) fn cpu_seconds_of(process: u32) -> Result<f64> {
+    Ok(ticks_of(&process.to_string())? / 100.0)
+}
+
+fn ticks_of(process: &str) -> Result<f64> {
+    let path = format!("/proc/{process}/stat");
+    let stat = std::fs::read_to_string(&path).with_context(|| format!("reading {path}"))?;
     // The name in parentheses may contain anything; user and system time are the 12th and 13th field after it.
-    let (_, fields) = stat.rsplit_once(')').context("no name in /proc/self/stat")?;
-    let ticks: Vec<f64> = fields
+    let (_, fields) = stat
+        .rsplit_once(')')
+        .with_context(|| format!("no name in {path}"))?;
+    let ticks = fields
         .split_whitespace()
         .skip(11)
         .take(2)
-        .filter_map(|field| field.parse().ok())
-        .collect();
-    Ok(ticks.iter().sum::<f64>() * 10.0)
+        .filter_map(|field| field.parse::<f64>().ok());
+    Ok(ticks.sum())
 }

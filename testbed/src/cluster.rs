@@ -28,6 +28,7 @@ pub struct Options {
     parts: BTreeSet<Part>,
     ready_within: Duration,
     stop: Arc<AtomicBool>,
+    audited: bool,
 }
 
 impl Options {
@@ -37,6 +38,7 @@ impl Options {
             parts: BTreeSet::from([Part::Etcd, Part::ApiServer]),
             ready_within: Duration::from_secs(120),
             stop: Arc::default(),
+            audited: false,
         }
     }
 
@@ -57,6 +59,13 @@ impl Options {
     #[must_use]
     pub fn with(mut self, part: Part) -> Self {
         self.parts.insert(part);
+        self
+    }
+
+    /// Has the API server write down what service accounts ask for; see [`Cluster::requests`].
+    #[must_use]
+    pub fn audited(mut self) -> Self {
+        self.audited = true;
         self
     }
 
@@ -175,9 +184,26 @@ impl Cluster {
             .unwrap_or_default()
     }
 
+    /// The port on which Karpenter answers `/metrics`.
+    pub fn karpenter_metrics_port(&self) -> u16 {
+        let ports = self.ports.get(&Part::Karpenter);
+        ports
+            .map(|ports| launch::second_port(Part::Karpenter, ports))
+            .unwrap_or_default()
+    }
+
     /// The folder with the data, the certificates and one `<part>.log` per part.
     pub fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// What service accounts have asked an audited API server for so far: events of `audit.k8s.io/v1`.
+    pub fn requests(&self) -> Vec<serde_json::Value> {
+        let text = std::fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
+        // The last line may be incomplete.
+        text.lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
     }
 
     /// Everything a part has written so far, over all its starts; empty for a part that never ran.
@@ -290,6 +316,7 @@ impl Cluster {
             folder: &self.folder,
             identity: &self.identity,
             etcd: self.port(Part::Etcd),
+            audited: self.options.audited,
         };
         let invocation = launch::invocation(part, ports, &site)?;
         if part == Part::ApiServer {

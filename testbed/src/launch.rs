@@ -15,7 +15,13 @@ pub(crate) struct Site<'a> {
     pub(crate) identity: &'a Identity,
     /// etcd's port, for its client the API server.
     pub(crate) etcd: u16,
+    /// Whether the API server writes down what service accounts ask for.
+    pub(crate) audited: bool,
 }
+
+/// Requests of service accounts, once when they are answered; for a watch that is when it begins.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
 
 /// Where each part listens within a block of ports.
 pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
@@ -110,6 +116,11 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 "--advertise-address=127.0.0.1".to_owned(),
                 "--endpoint-reconciler-type=none".to_owned(),
             ]);
+            if site.audited {
+                let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
+                args.push(format!("--audit-policy-file={}", policy.display()));
+                args.push(format!("--audit-log-path={}", folder.join("audit.log").display()));
+            }
             args
         }
         Part::Scheduler | Part::ControllerManager => {
@@ -119,6 +130,9 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 format!("--authentication-kubeconfig={kubeconfig}"),
                 format!("--authorization-kubeconfig={kubeconfig}"),
                 "--leader-elect=false".to_owned(),
+                // The defaults (20 requests a second) would make thousands of Pods a matter of minutes.
+                "--kube-api-qps=1000".to_owned(),
+                "--kube-api-burst=2000".to_owned(),
             ]);
             if part == Part::ControllerManager {
                 args.extend([

@@ -23,6 +23,7 @@ mod launch;
 mod part;
 mod ports;
 mod process;
+pub mod workload;
 
 pub use certs::KUBECONFIG_MARK;
 pub use cluster::{Cluster, Options};

@@ -9,6 +9,7 @@
     reason = "a test tool may fail loudly on cases that it made itself"
 )]
 
+pub mod disruption;
 pub mod fleet;
 mod harness;
 pub mod overlays;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use veneer_agreement::disruption::Disruptions;
 use veneer_agreement::fleet::Fleets;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
@@ -44,6 +45,8 @@ enum Kind {
     Requirements(Arguments),
     /// NodeOverlays: verdicts, prices and capacity
     Overlay(Arguments),
+    /// Consolidation: what one pass saves
+    Disruption(Arguments),
     /// Fleet requests: what EC2 is asked for a claim
     Fleet(Arguments),
     /// The scheduler: where pods go and what would be launched
@@ -55,6 +58,13 @@ fn main() -> Result<ExitCode> {
         Kind::Quantity(arguments) => run(&Quantities, &oracle()?, &arguments),
         Kind::Requirements(arguments) => run(&RequirementPairs, &oracle()?, &arguments),
         Kind::Overlay(arguments) => run(&Overlays::new()?, &oracle()?, &arguments),
+        Kind::Disruption(mut arguments) => {
+            arguments.cases.get_or_insert(2_000);
+            let subject = Disruptions::default();
+            let code = run(&subject, &oracle()?, &arguments)?;
+            writeln!(std::io::stdout(), "{:?}", subject.totals())?;
+            Ok(code)
+        }
         Kind::Fleet(mut arguments) => {
             arguments.cases.get_or_insert(2_000);
             run(&Fleets::new()?, &aws_oracle()?, &arguments)

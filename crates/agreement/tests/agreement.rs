@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use veneer_agreement::disruption::Disruptions;
 use veneer_agreement::fleet::Fleets;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
@@ -51,4 +52,12 @@ fn overlays_agree_with_karpenter() -> Result<()> {
 #[test]
 fn fleet_requests_agree_with_the_aws_provider() -> Result<()> {
     agrees("fleet", &Fleets::new()?, &aws_oracle()?, 500)
+}
+
+#[test]
+fn consolidation_saves_at_least_what_karpenter_would() -> Result<()> {
+    let subject = Disruptions::default();
+    agrees("disruption", &subject, &oracle()?, 300)?;
+    println!("disruption: {:?}", subject.totals());
+    Ok(())
 }

@@ -122,6 +122,8 @@ pub mod veneer {
     pub const OPTIMIZATION_REASON: &str = "veneer.io/optimization-reason";
     /// The key that no node has; a requirement on it switches an overlay off.
     pub const DISABLED: &str = "veneer.io/disabled";
+    /// On a NodeClaim that takes the place of others: their names, and why they go.
+    pub const REPLACES: &str = "veneer.io/replaces";
     /// How a spare node was really bought, while its capacity type says `overprovisioned`.
     pub const PURCHASE_OPTION: &str = "veneer.io/purchase-option";
     /// Marks a spare node and its claim: one of the `OVERPROVISIONED_*` values.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use veneer_world::World;
 use veneer_world::statistics::Counter;
 
+use crate::standalone::Pending;
 use crate::{Decisions, Health, Metrics};
 
 /// Shows a world to those who ask over HTTP.
@@ -13,6 +14,7 @@ use crate::{Decisions, Health, Metrics};
 pub struct Publisher {
     metrics: Metrics,
     decisions: Decisions,
+    pending: Pending,
     health: Health,
     counted: BTreeMap<(Counter, String, String), u64>,
     observed: Option<k8s_openapi::jiff::Timestamp>,
@@ -21,11 +23,12 @@ pub struct Publisher {
 impl Publisher {
     /// Publishes to what servers show.
     #[must_use]
-    pub fn new(metrics: &Metrics, decisions: &Decisions, health: &Health) -> Self {
+    pub fn new(metrics: &Metrics, decisions: &Decisions, pending: &Pending, health: &Health) -> Self {
         health.set_ready();
         Self {
             metrics: metrics.clone(),
             decisions: decisions.clone(),
+            pending: pending.clone(),
             health: health.clone(),
             counted: BTreeMap::new(),
             observed: None,
@@ -49,6 +52,7 @@ impl Publisher {
             *known = *total;
         }
         meters.waiting(world.pending());
+        self.pending.set(world.cycle().pending());
         meters.pools(&world.snapshot());
         let Some(steerer) = world.steering() else { return };
         let steering = &self.metrics.steering;

@@ -93,6 +93,10 @@ pub struct Settings {
     pub provisioning: Option<standalone::Settings>,
     /// What `/debug/decisions` shows.
     pub decisions: Decisions,
+    /// What is known about commitments, for those who price launches.
+    pub ledger: steer::Known,
+    /// What `/debug/pending` shows.
+    pub pending: standalone::Pending,
     /// How replicas agree on one that acts; without, this one always does.
     pub election: Option<Election>,
 }
@@ -116,6 +120,8 @@ impl Settings {
             steering: None,
             provisioning: None,
             decisions: Decisions::default(),
+            ledger: steer::Known::default(),
+            pending: standalone::Pending::default(),
             election: None,
         }
     }
@@ -257,6 +263,10 @@ async fn lead(
     candidate: Option<Arc<Candidate>>,
     stop: Stop,
 ) -> Result<(), Error> {
+    // Without an election provisioning begins at once; a replica that waits for its turn is ready for that.
+    settings
+        .health
+        .set_provisioning_waits(settings.provisioning.is_some() && candidate.is_none());
     if !settings.node_overlay_gate {
         info!("the feature gate NodeOverlay is off: overlays are left alone");
         settings.health.set_ready();
@@ -345,7 +355,15 @@ async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Sto
 /// Provisions, if that was asked for; never ends.
 async fn provision(client: Client, settings: &Settings) {
     match &settings.provisioning {
-        Some(provisioning) => standalone::run(client, provisioning.clone()).await,
+        Some(provisioning) => {
+            let provisioning = provisioning.clone();
+            let shown = standalone::Shown {
+                health: settings.health.clone(),
+                pending: settings.pending.clone(),
+                ledger: settings.ledger.clone(),
+            };
+            standalone::run(client, provisioning, shown).await;
+        }
         None => std::future::pending().await,
     }
 }

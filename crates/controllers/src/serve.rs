@@ -1,4 +1,4 @@
-//! The two small HTTP servers: `/metrics` and `/debug/decisions`, and the probes `/healthz` and `/readyz`.
+//! The two small HTTP servers: `/metrics`, `/debug/decisions` and `/debug/pending`, and the probes `/healthz` and `/readyz`.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -11,6 +11,7 @@ use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::standalone::Pending;
 use crate::{Decisions, Metrics};
 
 const METRICS_OPTION: &str = "--metrics-bind-address";
@@ -48,12 +49,19 @@ pub struct Health(Arc<State>);
 #[derive(Debug, Default)]
 struct State {
     listed: AtomicBool,
+    /// Whether provisioning has begun and not seen everything yet.
+    provisioning_waits: AtomicBool,
     fault: Mutex<Option<String>>,
 }
 
 impl Health {
     pub(crate) fn set_ready(&self) {
         self.0.listed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether provisioning still waits for its first lists.
+    pub(crate) fn set_provisioning_waits(&self, waits: bool) {
+        self.0.provisioning_waits.store(waits, Ordering::Relaxed);
     }
 
     /// What keeps the process from doing all of its work, if anything.
@@ -65,6 +73,11 @@ impl Health {
     fn trouble(&self) -> Option<String> {
         if !self.0.listed.load(Ordering::Relaxed) {
             return Some("waiting for the first list of objects".to_owned());
+        }
+        if self.0.provisioning_waits.load(Ordering::Relaxed) {
+            return Some(
+                "waiting for the first list of pods, nodes and what else provisioning looks at".to_owned(),
+            );
         }
         self.0
             .fault
@@ -84,9 +97,11 @@ pub struct ApplyRequest {
 }
 
 /// What everybody may look at.
-fn observers(metrics: &Metrics, decisions: &Decisions) -> Router {
-    let (metrics, decisions) = (metrics.clone(), decisions.clone());
-    let show = async move || ([(header::CONTENT_TYPE, "application/json")], decisions.json());
+fn observers(metrics: &Metrics, decisions: &Decisions, pending: &Pending) -> Router {
+    const JSON: [(header::HeaderName, &str); 1] = [(header::CONTENT_TYPE, "application/json")];
+    let (metrics, decisions, pending) = (metrics.clone(), decisions.clone(), pending.clone());
+    let show = async move || (JSON, decisions.json());
+    let wait = async move || (JSON, pending.json());
     let answer = async move || match metrics.text() {
         Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, OPEN_METRICS)], body),
         Err(error) => (
@@ -98,6 +113,7 @@ fn observers(metrics: &Metrics, decisions: &Decisions) -> Router {
     Router::new()
         .route("/metrics", get(answer))
         .route("/debug/decisions", get(show))
+        .route("/debug/pending", get(wait))
 }
 
 /// A server that listens already and answers once it runs.
@@ -109,13 +125,14 @@ pub struct Server {
 }
 
 impl Server {
-    /// The server of `/metrics` and `/debug/decisions` on `address`, or none if that is `0`.
+    /// The server of `/metrics`, `/debug/decisions` and `/debug/pending` on `address`, or none if that is `0`.
     pub async fn metrics(
         address: &str,
         metrics: &Metrics,
         decisions: &Decisions,
+        pending: &Pending,
     ) -> Result<Option<Self>, ServeError> {
-        Self::bind(METRICS_OPTION, address, observers(metrics, decisions)).await
+        Self::bind(METRICS_OPTION, address, observers(metrics, decisions, pending)).await
     }
 
     /// The same for an embedded world, which also takes manifests (`POST /apply`).
@@ -123,6 +140,7 @@ impl Server {
         address: &str,
         metrics: &Metrics,
         decisions: &Decisions,
+        pending: &Pending,
         requests: mpsc::Sender<ApplyRequest>,
     ) -> Result<Option<Self>, ServeError> {
         let apply = async move |text: String| {
@@ -140,7 +158,7 @@ impl Server {
                 Err(_) => gone,
             }
         };
-        let router = observers(metrics, decisions).route("/apply", post(apply));
+        let router = observers(metrics, decisions, pending).route("/apply", post(apply));
         Self::bind(METRICS_OPTION, address, router).await
     }
 

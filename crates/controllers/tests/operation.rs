@@ -306,7 +306,7 @@ async fn a_single_pass_says_what_it_lacks() {
 #[tokio::test]
 async fn an_address_that_cannot_be_used_is_explained() {
     let settings = standalone();
-    let error = Server::metrics("8080", &settings.metrics, &settings.decisions)
+    let error = Server::metrics("8080", &settings.metrics, &settings.decisions, &settings.pending)
         .await
         .unwrap_err()
         .to_string();
@@ -314,10 +314,15 @@ async fn an_address_that_cannot_be_used_is_explained() {
         error.contains("--metrics-bind-address \"8080\" is no address; expected host:port"),
         "{error}"
     );
-    let taken = Server::metrics("127.0.0.1:0", &settings.metrics, &settings.decisions)
-        .await
-        .unwrap()
-        .unwrap();
+    let taken = Server::metrics(
+        "127.0.0.1:0",
+        &settings.metrics,
+        &settings.decisions,
+        &settings.pending,
+    )
+    .await
+    .unwrap()
+    .unwrap();
     let error = Server::probes(&taken.address().to_string(), &settings.health)
         .await
         .unwrap_err()

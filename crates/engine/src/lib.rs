@@ -6,6 +6,8 @@
 
 pub mod bitset;
 pub mod catalogue;
+pub mod cron;
+pub mod disruption;
 pub mod explain;
 pub mod instance_type;
 pub mod labels;

@@ -1,7 +1,7 @@
 //! One pass of standalone mode: everything that a cluster needs now, as one plan.
 //!
 //! A [`Cycle`] is what a driver calls with each snapshot: the one that watches an API server and the one that runs a
-//! world in memory. It keeps only what may be forgotten (open batches, nominations, the evaluated market), so that a
+//! world in memory. It keeps only what may be forgotten (open batches, where pods are expected, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,12 +9,15 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
+use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
+use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
 use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
 
+use crate::cap;
+use crate::commitments::Ledger;
 use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
 
 /// How long a pod is believed to go where it was sent.
@@ -29,6 +32,8 @@ pub struct Rules {
     pub window: Window,
     /// How long things may take.
     pub policy: Policy,
+    /// When nodes go.
+    pub disruption: disruption::Policy,
 }
 
 /// What one pass came to.
@@ -40,6 +45,8 @@ pub struct Pass {
     pub waiting: usize,
     /// What was decided about them, if their batch was complete.
     pub decided: Option<Decided>,
+    /// Nodes that were chosen to go.
+    pub disrupted: Vec<Command>,
 }
 
 /// What was decided about a batch of pending pods.
@@ -57,9 +64,14 @@ pub struct Cycle {
     rules: Rules,
     market: Market,
     batch: Batch,
-    nominations: BTreeMap<String, Timestamp>,
+    pending: BTreeMap<String, Vec<Reason>>,
+    ledger: Option<Arc<Ledger>>,
+    /// Spares that were given to pods, with the time until which they are expected to come.
+    given: BTreeMap<String, Timestamp>,
     /// The pods and spares that did not fit each other, and when that was found.
     tried: Option<(Tried, Timestamp)>,
+    disruption: Memory,
+    fates: Vec<Fate>,
 }
 
 /// What a search for spares started from: the pending pods by uid, and the spares with how far they are.
@@ -73,9 +85,30 @@ impl Cycle {
             rules,
             market: Market::new(catalogue),
             batch: Batch::default(),
-            nominations: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            ledger: None,
+            given: BTreeMap::new(),
             tried: None,
+            disruption: Memory::default(),
+            fates: Vec::new(),
         }
+    }
+
+    /// Takes over what is known about commitments, so that launches beyond them are priced as such.
+    pub fn learn(&mut self, ledger: Option<Arc<Ledger>>) {
+        self.ledger = ledger;
+    }
+
+    /// What becomes of every node, by name, as of the last pass.
+    #[must_use]
+    pub fn fates(&self) -> &[Fate] {
+        &self.fates
+    }
+
+    /// Why pods still wait that the last decision found nothing for, by `namespace/name`.
+    #[must_use]
+    pub const fn pending(&self) -> &BTreeMap<String, Vec<Reason>> {
+        &self.pending
     }
 
     /// Prices and capacity after overlays, as of the last pass.
@@ -87,41 +120,78 @@ impl Cycle {
     /// Looks once. `world` is a number that changes when something does, beside the pods, that may let refused pods
     /// in. The snapshot's nominations are filled in.
     pub fn pass(&mut self, snapshot: &mut Snapshot, world: u64, now: Timestamp) -> Pass {
-        self.nominations.retain(|_, until| *until > now);
-        snapshot.nominations.clone_from(&self.nominations);
+        let demand = provision::demand(snapshot);
+        self.given.retain(|_, until| *until > now);
+        snapshot.nominations = self.nominations(&demand, now);
         self.market.update(snapshot);
         let mut pass = Pass::default();
         // First, since pods wait for it.
-        let gives_spares = self.warm(snapshot, &mut pass, now);
+        let (gives_spares, mut kept) = self.warm(snapshot, &mut pass, now);
         pass.plan.extend(lifecycle::decide(
             snapshot,
             &mut self.market,
             &self.rules.policy,
             now,
         ));
+        if let Some(ledger) = &self.ledger {
+            cap::apply(&mut pass.plan, snapshot, ledger, &self.market);
+        }
         pass.plan
             .extend(provision::decide_pools(snapshot, &mut self.market, now));
         pass.plan
             .extend(provision::decide_replicas(snapshot, &self.market, now));
         if gives_spares {
             // The next snapshot has them as nodes in use, and only the pods that they do not take need new ones.
-            pass.waiting = provision::demand(snapshot).len();
+            pass.waiting = demand.len();
             pass.plan.look_again(now);
-        } else {
-            self.provision(snapshot, world, &mut pass, now);
+            pass.plan.extend(kept);
+            return pass;
         }
+        let before = pass.plan.actions.len();
+        self.provision(snapshot, &demand, world, &mut pass, now);
+        let mut new = pass.plan.actions.iter().skip(before);
+        if new.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Both would count the same room below the limits of a pool; pods go before spares.
+            kept.actions.retain(|action| !is_launch(action));
+            kept.look_again(now);
+        }
+        pass.plan.extend(kept);
+        let mut actions = pass.plan.actions.iter();
+        if actions.any(|action| matches!(action, Action::CreateClaim(_))) {
+            // Which nodes can go is decided when the new ones are seen: both would count the same room.
+            pass.plan.look_again(now);
+            return pass;
+        }
+        snapshot.nominations = self.nominations(&demand, now);
+        let decision = disruption::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.disruption,
+            &mut self.disruption,
+            now,
+        );
+        pass.plan.extend(decision.plan);
+        pass.disrupted = decision.started;
+        self.fates = decision.fates;
         pass
     }
 
+    /// Nodes and claims that pods are expected on, with the time until which that counts.
+    fn nominations(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut nominations = self.given.clone();
+        nominations.extend(self.batch.expected(demand, now));
+        nominations
+    }
+
     /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
-    /// any pods got some.
-    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> bool {
+    /// any pods got some, and what keeps the number.
+    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> (bool, Plan) {
         let any = snapshot
             .node_claims
             .iter()
             .any(|claim| is_spare(&claim.metadata) || is_used_spare(&claim.metadata));
         if !any && snapshot.overprovisioners.is_empty() {
-            return false;
+            return (false, Plan::default());
         }
         let mut spares = Spares::of(snapshot);
         let promotion = self.promotion(snapshot, &spares, now);
@@ -140,14 +210,12 @@ impl Cycle {
         }
         let until = now.checked_add(BELIEVED).unwrap_or(now);
         let places = promotion.expected.values().chain(&promotion.claims);
-        self.nominations
-            .extend(places.map(|place| (place.clone(), until)));
+        self.given.extend(places.map(|place| (place.clone(), until)));
         let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
         let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
-        pass.plan.extend(kept);
-        !pods.is_empty()
+        (!pods.is_empty(), kept)
     }
 
     /// Looks for spares for pending pods, unless that was done before and nothing has changed since.
@@ -175,8 +243,14 @@ impl Cycle {
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.
-    fn provision(&mut self, snapshot: &Snapshot, world: u64, pass: &mut Pass, now: Timestamp) {
-        let demand = provision::demand(snapshot);
+    fn provision(
+        &mut self,
+        snapshot: &Snapshot,
+        demand: &BTreeSet<String>,
+        world: u64,
+        pass: &mut Pass,
+        now: Timestamp,
+    ) {
         pass.waiting = demand.len();
         let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
         let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
@@ -187,7 +261,11 @@ impl Cycle {
             .collect();
         let window = self.rules.window;
         let exists = |place: &str| places.contains(place);
-        if let Err(again) = self.batch.take(&demand, exists, world, window, now) {
+        if !self.pending.is_empty() {
+            let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
+            self.pending.retain(|pod, _| waiting.contains(pod));
+        }
+        if let Err(again) = self.batch.take(demand, exists, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
@@ -195,12 +273,21 @@ impl Cycle {
         }
         let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
         self.batch
-            .decided(&demand, &decided.expected, BELIEVED, window, now);
+            .decided(demand, &decided.expected, BELIEVED, window, now);
         pass.plan.extend(decided.plan);
+        self.pending.clone_from(&decided.pending);
         pass.decided = Some(Decided {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
-        self.nominations.extend(decided.nominations);
+    }
+}
+
+/// Whether an action launches spares, or says so.
+fn is_launch(action: &Action) -> bool {
+    match action {
+        Action::CreateClaim(_) => true,
+        Action::Announce(one) => one.reason == "SpareLaunched",
+        _ => false,
     }
 }

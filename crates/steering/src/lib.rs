@@ -6,11 +6,13 @@
 //!
 //! [`warm`] keeps the spare nodes of Overprovisioners and gives them to pods.
 //!
-//! [`steer`] makes one look of all that; [`cycle`] puts all decisions of standalone mode together, one pass at a time.
+//! [`steer`] makes one look of all that; [`cap`] prices the launches of a run beyond what is paid for, and [`cycle`] puts
+//! all decisions of standalone mode together, one pass at a time.
 //!
 //! This room is pure, like the engine: no clock, file, environment variable or network, `now` is a parameter, and
 //! the same input gives the same output to the byte. Missing or doubtful data never removes an overlay.
 
+pub mod cap;
 pub mod commitments;
 pub mod cycle;
 pub mod decisions;

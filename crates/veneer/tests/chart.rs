@@ -9,14 +9,16 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -24,7 +26,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use support::root;
 use veneer_api::{NodeOverlay, NodePool};
-use veneer_testbed::{Cluster, Options, Part};
+use veneer_testbed::{Cluster, Options, Part, workload};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "veneer-system";
@@ -207,8 +209,10 @@ struct Running {
 }
 
 impl Running {
-    fn start(kubeconfig: &Path, config: &Path, deployment: &Value) -> Self {
-        let container = &deployment["spec"]["template"]["spec"]["containers"][0];
+    fn start(installed: &Installed) -> Self {
+        let folder = installed.folder.path();
+        let config = folder.join("veneer.yaml");
+        let container = &installed.one("Deployment")["spec"]["template"]["spec"]["containers"][0];
         let arguments = container["args"]
             .as_array()
             .unwrap()
@@ -221,7 +225,7 @@ impl Running {
         let mut child = Command::new(env!("CARGO_BIN_EXE_veneer"))
             .args(arguments)
             .args(["--leader-election-lease-duration=1s", "--log-format=json"])
-            .env("KUBECONFIG", kubeconfig)
+            .env("KUBECONFIG", folder.join("kubeconfig"))
             .env("VENEER_METRICS_BIND_ADDRESS", "0")
             .env("VENEER_HEALTH_PROBE_BIND_ADDRESS", "0")
             .env("VENEER_LEADER_ELECTION_NAMESPACE", NAMESPACE)
@@ -264,52 +268,96 @@ impl Drop for Running {
     }
 }
 
+/// The chart in a cluster, and what its Pods would get.
+struct Installed {
+    /// The rendered objects.
+    objects: Vec<Value>,
+    folder: tempfile::TempDir,
+}
+
+impl Installed {
+    /// Installs the chart with Veneer's own CRDs; also gives its notes.
+    async fn start(cluster: &Cluster, admin: &Client, values: &[&str]) -> (Self, String) {
+        let crds = veneer_api::crds(veneer_api::Mode::Standalone, None);
+        let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
+        cluster.install_crds(&crds).unwrap();
+        let objects = render(values);
+        let kubeconfig = cluster.kubeconfig_path().display().to_string();
+        let sets = values.iter().flat_map(|value| ["--set-string", *value]);
+        let install = [
+            "install",
+            "veneer",
+            "--create-namespace",
+            "--namespace",
+            NAMESPACE,
+            "--kubeconfig",
+            &kubeconfig,
+        ];
+        let notes = helm(&install.into_iter().chain(sets).collect::<Vec<_>>());
+        // A kubeconfig with a token of the service account, and nothing else.
+        let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec::default()),
+            ..TokenRequest::default()
+        };
+        let token = accounts
+            .create_token_request("veneer", &PostParams::default(), &request)
+            .await
+            .unwrap();
+        let text = std::fs::read_to_string(cluster.kubeconfig_path()).unwrap();
+        let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
+        kubeconfig["users"][0]["user"] = json!({"token": token.status.unwrap().token});
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let installed = Self { objects, folder };
+        let config = installed.one("ConfigMap")["data"]["veneer.yaml"].clone();
+        std::fs::write(
+            installed.folder.path().join("veneer.yaml"),
+            config.as_str().unwrap(),
+        )
+        .unwrap();
+        (installed, notes)
+    }
+
+    fn one(&self, kind: &str) -> &Value {
+        self.objects.iter().find(|one| one["kind"] == kind).unwrap()
+    }
+
+    /// Every right as `verb resource.group`.
+    fn rights(&self) -> BTreeSet<String> {
+        let mut rights = BTreeSet::new();
+        for rule in ["ClusterRole", "Role"]
+            .iter()
+            .flat_map(|kind| self.one(kind)["rules"].as_array().unwrap())
+        {
+            let list = |key: &str| {
+                rule[key]
+                    .as_array()
+                    .unwrap()
+                    .iter()
+                    .map(|one| one.as_str().unwrap())
+            };
+            for group in list("apiGroups") {
+                for resource in list("resources") {
+                    rights.extend(list("verbs").map(|verb| format!("{verb} {resource}.{group}")));
+                }
+            }
+        }
+        rights
+    }
+}
+
 #[tokio::test]
 async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     let cluster = start(Options::api_server()).await;
-    let crds = veneer_api::crds(veneer_api::Mode::Standalone, None);
-    let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
-    cluster.install_crds(&crds).unwrap();
     let admin = client(&cluster.kubeconfig_path()).await;
-    let objects = render(&PROMETHEUS);
-    let kubeconfig = cluster.kubeconfig_path().display().to_string();
-    let sets = PROMETHEUS.iter().flat_map(|value| ["--set-string", *value]);
-    let install = [
-        "install",
-        "veneer",
-        "--create-namespace",
-        "--namespace",
-        NAMESPACE,
-        "--kubeconfig",
-        &kubeconfig,
-    ];
-    let notes = helm(&install.into_iter().chain(sets).collect::<Vec<_>>());
+    let (installed, notes) = Installed::start(&cluster, &admin, &PROMETHEUS).await;
     assert!(
         notes.contains("Veneer runs beside Karpenter in namespace veneer-system"),
         "{notes}"
     );
-    // A kubeconfig with a token of the service account, and nothing else.
-    let accounts: Api<ServiceAccount> = Api::namespaced(admin.clone(), NAMESPACE);
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec::default()),
-        ..TokenRequest::default()
-    };
-    let token = accounts
-        .create_token_request("veneer", &PostParams::default(), &request)
-        .await
-        .unwrap();
-    let text = std::fs::read_to_string(cluster.kubeconfig_path()).unwrap();
-    let mut kubeconfig: Value = serde_saphyr::from_str(&text).unwrap();
-    kubeconfig["users"][0]["user"] = json!({"token": token.status.unwrap().token});
-    let folder = tempfile::tempdir().unwrap();
-    let limited = folder.path().join("kubeconfig");
-    std::fs::write(&limited, kubeconfig.to_string()).unwrap();
-    let config = objects.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
-    let config_path = folder.path().join("veneer.yaml");
-    std::fs::write(&config_path, config["data"]["veneer.yaml"].as_str().unwrap()).unwrap();
-    let deployment = objects.iter().find(|one| one["kind"] == "Deployment").unwrap();
 
-    let running = Running::start(&limited, &config_path, deployment);
+    let running = Running::start(&installed);
     // Everything that it watches changes while it runs, so that every right is used.
     let pools: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::erase::<NodePool>(&()));
     let overlays: Api<DynamicObject> = Api::all_with(admin.clone(), &ApiResource::erase::<NodeOverlay>(&()));
@@ -387,4 +435,123 @@ async fn the_binary_works_with_exactly_the_rights_of_the_chart() {
     }
     drop(running);
     assert!(leases.get("veneer").await.unwrap().name_any() == "veneer");
+}
+
+#[tokio::test]
+async fn standalone_mode_works_with_the_rights_of_the_chart_and_uses_them() {
+    let cluster = start(Options::nodes().audited()).await;
+    let admin = client(&cluster.kubeconfig_path()).await;
+    let (installed, notes) = Installed::start(&cluster, &admin, &["mode=standalone", "provider=kwok"]).await;
+    assert!(notes.contains("Veneer provisions nodes"), "{notes}");
+    let running = Running::start(&installed);
+    let requirements = json!([{"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}]);
+    let overlay = json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "dear"},
+        "spec": {"priceAdjustment": "+10%", "requirements": requirements}});
+    let class = json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
+        "metadata": {"name": "default"}});
+    let mut pool = workload::node_pool("default", json!({"requirements": requirements}));
+    pool["metadata"]["annotations"] =
+        json!({"veneer.io/preference.1": "kubernetes.io/arch=arm64 adjust=-20%"});
+    for (object, kind) in [
+        (class, ApiResource::erase::<veneer_api::KWOKNodeClass>(&())),
+        (overlay, ApiResource::erase::<NodeOverlay>(&())),
+        (pool, ApiResource::erase::<NodePool>(&())),
+        (
+            workload::deployment("work", 1, &json!({"cpu": "1"}), json!({})),
+            ApiResource::erase::<Deployment>(&()),
+        ),
+    ] {
+        let api: Api<DynamicObject> = match kind.kind.as_str() {
+            "Deployment" => Api::default_namespaced_with(admin.clone(), &kind),
+            _ => Api::all_with(admin.clone(), &kind),
+        };
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap())
+            .await
+            .unwrap();
+    }
+    let (pods, nodes): (Api<Pod>, Api<Node>) = (Api::all(admin.clone()), Api::all(admin.clone()));
+    let is_running = |pod: &Pod| {
+        pod.metadata.deletion_timestamp.is_none()
+            && pod.status.as_ref().unwrap().phase.as_deref() == Some("Running")
+    };
+    let runs_on = async || {
+        let pods = pods.list(&Default::default()).await.unwrap();
+        let pod = pods.items.into_iter().find(is_running)?;
+        pod.spec.unwrap().node_name
+    };
+    let first = running.eventually("the pod runs", runs_on).await;
+    // Its node is taken away: the pod is evicted, and another node comes.
+    nodes.delete(&first, &Default::default()).await.unwrap();
+    running
+        .eventually("the pod runs elsewhere", async || {
+            runs_on().await.filter(|node| *node != first)
+        })
+        .await;
+    // A preference is another one, and then none.
+    let (pools, overlays): (Api<NodePool>, Api<NodeOverlay>) =
+        (Api::all(admin.clone()), Api::all(admin.clone()));
+    for (preference, adjustment) in [
+        (json!("kubernetes.io/arch=arm64 adjust=-30%"), Some("-30%")),
+        (json!(null), None),
+    ] {
+        let change =
+            Patch::Merge(json!({"metadata": {"annotations": {"veneer.io/preference.1": preference}}}));
+        pools
+            .patch("default", &PatchParams::default(), &change)
+            .await
+            .unwrap();
+        running
+            .eventually("the overlay follows", async || {
+                let overlay = overlays.get_opt("pref-default-1").await.unwrap();
+                let found = overlay.and_then(|one| one.spec.price_adjustment);
+                (found.as_deref() == adjustment).then_some(())
+            })
+            .await;
+    }
+    let deployments: Api<Deployment> = Api::default_namespaced(admin.clone());
+    let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
+    deployments
+        .patch("work", &PatchParams::default(), &none)
+        .await
+        .unwrap();
+    running
+        .eventually("all nodes go", async || {
+            let nodes = nodes.list(&Default::default()).await.unwrap();
+            nodes.items.is_empty().then_some(())
+        })
+        .await;
+
+    let mut used = BTreeSet::new();
+    for request in cluster.requests() {
+        let of = &request["objectRef"];
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        if request["user"]["username"] != format!("system:serviceaccount:{NAMESPACE}:veneer") || of.is_null()
+        {
+            continue;
+        }
+        assert_ne!(request["responseStatus"]["code"], 403, "{request:#}");
+        let mut resource = text(&of["resource"]);
+        if let Some(part) = of["subresource"].as_str() {
+            resource = format!("{resource}/{part}");
+        }
+        used.insert(format!(
+            "{} {resource}.{}",
+            text(&request["verb"]),
+            text(&of["apiGroup"])
+        ));
+    }
+    let rights = installed.rights();
+    // An object is read after a conflict only, a pod is deleted when its node's time is up, and there are no spares here.
+    let rare = [
+        "delete pods.",
+        "get nodeclaims.karpenter.sh",
+        "get nodepools.karpenter.sh",
+        "get overprovisioners.karpenter.sh",
+        "patch overprovisioners/status.karpenter.sh",
+    ];
+    let unused: Vec<&String> = rights
+        .difference(&used)
+        .filter(|right| !rare.contains(&right.as_str()))
+        .collect();
+    assert!(unused.is_empty(), "{unused:?} is not used");
 }

@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 9] = [
+const PAGES: [&str; 11] = [
     "overlays",
     "diagnose",
     "lint",
@@ -22,6 +22,8 @@ const PAGES: [&str; 9] = [
     "explain-pod",
     "what-if",
     "explain-nodepool",
+    "consolidation",
+    "overprovisioner",
 ];
 const FENCE: &str = "```";
 

@@ -165,9 +165,9 @@ impl Cloud {
                     state: State::Running,
                     described: Launched {
                         provider_id: id.clone(),
-                        labels: option.labels.clone(),
-                        capacity: option.capacity.clone(),
-                        allocatable: option.allocatable.clone(),
+                        labels: BTreeMap::clone(&option.labels),
+                        capacity: BTreeMap::clone(&option.capacity),
+                        allocatable: BTreeMap::clone(&option.allocatable),
                         image_id: None,
                     },
                     interrupted: false,

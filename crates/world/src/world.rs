@@ -491,6 +491,12 @@ impl World {
         self.lines.iter()
     }
 
+    /// What decides about nodes, as it is now.
+    #[must_use]
+    pub const fn cycle(&self) -> &Cycle {
+        &self.cycle
+    }
+
     /// Pods of workloads that are on no node.
     #[must_use]
     pub fn pending(&self) -> usize {

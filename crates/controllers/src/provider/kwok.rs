@@ -254,7 +254,7 @@ impl Provider for Kwok {
             });
             return Err(LaunchError::InsufficientCapacity(shortages.collect()));
         };
-        let mut labels = option.labels.clone();
+        let mut labels = BTreeMap::clone(&option.labels);
         labels.insert(PRICE.to_owned(), format!("{:.6}", option.list_price));
         let node =
             node_of(claim, &labels, &option.capacity, &option.allocatable).map_err(LaunchError::Other)?;

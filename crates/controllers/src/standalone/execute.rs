@@ -4,7 +4,7 @@
 //! pass decides anew. An action that fails is left alone for a while that grows with every failure. Launches and ends
 //! of instances take long, so they run beside the passes, each at most once at a time.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +34,8 @@ use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
 
 const FIELD_MANAGER: &str = "veneer";
+/// How keys of launches begin.
+const LAUNCH: &str = "launch NodeClaim ";
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long a failed action is left alone: at first, and at most.
@@ -105,6 +107,15 @@ impl<P: Provider> Executor<P> {
         memory.shortages.keys().cloned().collect()
     }
 
+    /// The claims whose launch is under way.
+    pub(crate) fn launching(&self) -> BTreeSet<String> {
+        let memory = self.memory();
+        let running = memory.running.iter();
+        running
+            .filter_map(|key| key.strip_prefix(LAUNCH).map(str::to_owned))
+            .collect()
+    }
+
     /// Carries out what can be done now.
     pub(crate) async fn run(self: &Arc<Self>, actions: Vec<Action>) {
         let now = Instant::now();
@@ -147,6 +158,11 @@ impl<P: Provider> Executor<P> {
                     } => self.beside(key, move |this| async move {
                         this.change_type(&provider_id, &instance_type).await
                     }),
+                    // Nobody waits for what people are told.
+                    Action::Announce(announcement) => {
+                        let this = Arc::clone(self);
+                        tokio::spawn(async move { this.events.write(&announcement).await });
+                    }
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);
@@ -534,7 +550,7 @@ fn key(action: &Action) -> String {
 }
 
 fn launch_key(claim: &str) -> String {
-    format!("NodeClaim {claim}: launch")
+    format!("{LAUNCH}{claim}")
 }
 
 fn uid_only(target: &Target) -> DeleteParams {

@@ -8,11 +8,13 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod pending;
 mod store;
 mod watch;
 
 pub use clock::Clock;
 pub use metrics::Meters;
+pub use pending::Pending;
 
 pub(crate) use store::{Shared as SharedStore, lock as locked};
 
@@ -29,14 +31,17 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
+use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::kwok::{self, Kwok};
+use crate::steer::Known;
 use execute::Executor;
 use watch::{Stores, Watches};
 
-/// Changes that arrive within this time of each other are one pass.
-const COALESCE: Duration = Duration::from_millis(20);
+/// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
+/// so that looking at a large cluster keeps no processor busy.
+const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
 
@@ -72,6 +77,17 @@ impl Settings {
     }
 }
 
+/// What provisioning tells others, and what it is told.
+#[derive(Clone, Debug, Default)]
+pub struct Shown {
+    /// Whether everything was listed.
+    pub health: Health,
+    /// Why pods wait.
+    pub pending: Pending,
+    /// What is known about commitments.
+    pub ledger: Known,
+}
+
 /// Why provisioning does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -93,7 +109,8 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 }
 
 /// Provisions with KWOK nodes. Never ends by itself.
-pub async fn run(client: Client, settings: Settings) {
+pub async fn run(client: Client, settings: Settings, shown: Shown) {
+    shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
     if !overprovisioners {
         info!(
@@ -105,6 +122,7 @@ pub async fn run(client: Client, settings: Settings) {
     while !stores.synced() {
         stores.changed().await;
     }
+    shown.health.set_provisioning_waits(false);
     let provider = Kwok::new(
         &client,
         Arc::clone(&stores.nodes),
@@ -124,13 +142,16 @@ pub async fn run(client: Client, settings: Settings) {
         stores,
         meters: settings.meters,
         clock: settings.clock,
+        pending: shown.pending,
+        ledger: shown.ledger,
     };
     loop {
-        let look_again = controller.pass().await;
+        let (look_again, took) = controller.pass().await;
+        let pause = (took * 30).clamp(COALESCE.0, COALESCE.1);
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
-            () = controller.stores.changed() => sleep(COALESCE).await,
+            () = controller.stores.changed() => sleep(pause).await,
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
         }
     }
@@ -178,28 +199,48 @@ struct Controller<P> {
     stores: Arc<Stores>,
     meters: Meters,
     clock: Clock,
+    pending: Pending,
+    ledger: Known,
 }
 
 impl<P: Provider> Controller<P> {
-    /// Looks once and acts; says when to look again without any change.
-    async fn pass(&mut self) -> Option<Timestamp> {
+    /// Looks once and acts; says when to look again without any change, and how long it took to decide.
+    async fn pass(&mut self) -> (Option<Timestamp>, Duration) {
         let now = self.clock.now();
+        let began = Instant::now();
         self.stores.forget_gone();
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
         snapshot.shortages = self.executor.shortages();
+        snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);
-        let began = Instant::now();
+        self.cycle.learn(self.ledger.get());
         let pass = self.cycle.pass(&mut snapshot, world, now);
-        self.report(&pass, began.elapsed());
+        let took = began.elapsed();
+        self.report(&pass, took);
+        self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
+        drop(snapshot);
         self.executor.run(pass.plan.actions).await;
-        look_again
+        (look_again, took)
     }
 
     fn report(&self, pass: &Pass, took: Duration) {
         self.meters.waiting(pass.waiting);
+        for command in &pass.disrupted {
+            info!(
+                reason = command.reason,
+                nodes = command.nodes.join(","),
+                replacements = command.replacements,
+                replacement = command
+                    .replacement
+                    .as_ref()
+                    .map(|(it, price)| format!("{it} ${price:.4}/h")),
+                saves = format!("${:.4}/h", command.saving),
+                "disrupting"
+            );
+        }
         let Some(decided) = &pass.decided else { return };
         self.meters.decided(took, decided.pending.len());
         info!(

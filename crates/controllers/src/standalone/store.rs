@@ -39,11 +39,18 @@ impl<T> Default for Store<T> {
 /// What a store needs to know of an object.
 pub(crate) trait Stored: Send + Sync + 'static {
     fn metadata(&self) -> &ObjectMeta;
+
+    /// Drops what no decision looks at: who wrote which field is as large as the rest of a small object.
+    fn trim(&mut self);
 }
 
 impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
     fn metadata(&self) -> &ObjectMeta {
         self.meta()
+    }
+
+    fn trim(&mut self) {
+        self.meta_mut().managed_fields = None;
     }
 }
 
@@ -83,7 +90,8 @@ impl<T: Stored> Store<T> {
     pub(crate) fn apply(&mut self, event: Event<T>) -> Option<Arc<T>> {
         self.version += 1;
         match event {
-            Event::Apply(object) => {
+            Event::Apply(mut object) => {
+                object.trim();
                 let key = key(object.metadata());
                 if self.is_stale(object.metadata()) {
                     return None;
@@ -108,7 +116,8 @@ impl<T: Stored> Store<T> {
                 self.listed.clear();
                 None
             }
-            Event::InitApply(object) => {
+            Event::InitApply(mut object) => {
+                object.trim();
                 if !self.gone.contains(uid(object.metadata())) {
                     self.listed.insert(key(object.metadata()), Arc::new(object));
                 }
@@ -141,7 +150,8 @@ impl<T: Stored> Store<T> {
     }
 
     /// Takes in what a write of ours answered. An object that is deleted and held by nothing is gone.
-    pub(crate) fn written(&mut self, object: T) {
+    pub(crate) fn written(&mut self, mut object: T) {
+        object.trim();
         let metadata = object.metadata();
         let held = metadata.finalizers.iter().flatten().next().is_some();
         if metadata.deletion_timestamp.is_some() && !held {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::StreamExt;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject};
@@ -23,7 +23,7 @@ use veneer_api::{
 };
 use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
 
-use super::store::{Shared, Store, Stored, lock};
+use super::store::{Shared, Stored, lock};
 use crate::observe::chain;
 
 /// Everything that is watched.
@@ -43,6 +43,7 @@ pub(crate) struct Stores {
     csi_nodes: Shared<CSINode>,
     volume_attachments: Shared<VolumeAttachment>,
     namespaces: Shared<Namespace>,
+    pdbs: Shared<PodDisruptionBudget>,
     /// When a pod last came to or left a node.
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     changed: Notify,
@@ -72,7 +73,7 @@ impl Watches {
         typed! {
             nodes: Node, daemon_sets: DaemonSet, pvcs: PersistentVolumeClaim, pvs: PersistentVolume,
             storage_classes: StorageClass, csi_nodes: CSINode, volume_attachments: VolumeAttachment,
-            namespaces: Namespace,
+            namespaces: Namespace, pdbs: PodDisruptionBudget,
         }
         tasks.spawn(follow_pods(client, &stores));
         // Custom resources are read one by one: one that does not fit its type must not hide the others.
@@ -131,6 +132,7 @@ impl Stores {
             && lock(&self.csi_nodes).synced
             && lock(&self.volume_attachments).synced
             && lock(&self.namespaces).synced
+            && lock(&self.pdbs).synced
     }
 
     /// Changes when something does that may let pods in that were refused before.
@@ -176,6 +178,7 @@ impl Stores {
             csi_nodes: all(&self.csi_nodes),
             volume_attachments: all(&self.volume_attachments),
             namespaces: all(&self.namespaces),
+            pdbs: all(&self.pdbs),
             pod_events: self
                 .pod_events
                 .lock()
@@ -185,14 +188,8 @@ impl Stores {
         }
     }
 
-    /// Notes when a pod comes to a node, ends there or leaves it.
-    fn pod_changed(&self, before: Option<&Pod>, after: Option<&Pod>) {
-        fn on(pod: &Pod) -> Option<&str> {
-            let counts = !is_terminal(pod) && !is_deleting(&pod.metadata) && !is_daemon_pod(pod);
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            node.filter(|node| counts && !node.is_empty())
-        }
-        let (before, after) = (before.and_then(on), after.and_then(on));
+    /// Notes that a pod came to a node, ended there or left it.
+    fn pod_moved(&self, before: Option<&str>, after: Option<&str>) {
         if before != after {
             let mut events = self.pod_events.lock().unwrap_or_else(PoisonError::into_inner);
             for node in before.into_iter().chain(after) {
@@ -307,13 +304,13 @@ fn follow_pods(client: &Client, stores: &Arc<Stores>) -> impl Future<Output = ()
             };
             let is_partial = matches!(event, Event::Init | Event::InitApply(_));
             let (after, is_single) = match &event {
-                Event::Apply(pod) => (Some(pod.clone()), true),
+                Event::Apply(pod) => (occupied(pod).map(str::to_owned), true),
                 Event::Delete(_) => (None, true),
                 _ => (None, false),
             };
-            let before = apply_pod(&stores.pods, event);
+            let before = lock(&stores.pods).apply(event);
             if is_single {
-                stores.pod_changed(before.as_deref(), after.as_ref());
+                stores.pod_moved(before.as_deref().and_then(occupied), after.as_deref());
             }
             if !is_partial {
                 stores.wake();
@@ -322,15 +319,14 @@ fn follow_pods(client: &Client, stores: &Arc<Stores>) -> impl Future<Output = ()
     }
 }
 
-fn apply_pod<T>(store: &Mutex<Store<T>>, event: Event<T>) -> Option<Arc<T>>
-where
-    T: kube::Resource<Scope = NamespaceResourceScope> + Send + Sync + 'static,
-{
-    lock(store).apply(event)
+/// The node that a pod occupies.
+fn occupied(pod: &Pod) -> Option<&str> {
+    let counts = !is_terminal(pod) && !is_deleting(&pod.metadata) && !is_daemon_pod(pod);
+    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+    node.filter(|node| counts && !node.is_empty())
 }
 
 fn slim(mut pod: Pod) -> Pod {
-    pod.metadata.managed_fields = None;
     if let Some(spec) = &mut pod.spec {
         for container in spec
             .containers

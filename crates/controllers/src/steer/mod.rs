@@ -5,6 +5,7 @@
 
 mod debug;
 mod decide;
+mod known;
 mod machines;
 mod prometheus;
 mod write;
@@ -22,6 +23,7 @@ use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights, diff};
 use veneer_steering::steer::{self, Decided};
 
 pub use debug::Decisions;
+pub use known::Known;
 pub(crate) use machines::seen_machine;
 pub use prometheus::{PrometheusError, PrometheusSettings};
 
@@ -197,6 +199,7 @@ impl Steerer {
             let ledger = Ledger::read(&observation, &self.steering.scope);
             metrics.set(|data| data.learn(&ledger));
             self.tell_doubts(&ledger);
+            self.settings.ledger.set(&ledger);
             self.decider.steering.learn(observation.at, ledger);
         }
         let snapshot = self.shared.watches.steering_snapshot();

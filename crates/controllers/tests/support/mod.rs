@@ -298,10 +298,15 @@ pub(crate) async fn get(server: std::net::SocketAddr, path: &str) -> (u16, Strin
 
 /// Adds a server of `/metrics` to the settings, and says where it is.
 pub(crate) async fn with_metrics(settings: &mut Settings) -> std::net::SocketAddr {
-    let server = Server::metrics("127.0.0.1:0", &settings.metrics, &settings.decisions)
-        .await
-        .unwrap()
-        .unwrap();
+    let server = Server::metrics(
+        "127.0.0.1:0",
+        &settings.metrics,
+        &settings.decisions,
+        &settings.pending,
+    )
+    .await
+    .unwrap()
+    .unwrap();
     let address = server.address();
     settings.servers.push(server);
     address

@@ -6,18 +6,20 @@ use std::sync::Arc;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::{
-    CONDITION_CONSOLIDATABLE, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
+    CONDITION_CONSOLIDATABLE, CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_LAUNCHED,
+    CONDITION_REGISTERED,
 };
 use veneer_api::node_pool::CONDITION_NODE_REGISTRATION_HEALTHY;
 use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, NodePool, ResourceList};
 
-use super::emptiness;
 use super::node::{self, Initialisation};
 use super::power;
-use super::{Policy, View};
+use super::room::Room;
+use super::{Policy, View, quiet};
+use crate::disruption::drift;
 use crate::plan::{
-    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_spare, name,
-    node_pool_of, provider_id,
+    Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_deleting, is_spare,
+    name, node_pool_of, provider_id,
 };
 use crate::provision::Market;
 
@@ -119,6 +121,7 @@ pub(super) fn advance(
     view: &View<'_>,
     market: &mut Market,
     policy: &Policy,
+    room: &mut Room<'_>,
     plan: &mut Plan,
 ) {
     if let Some(reason) = overdue(claim, view, policy, plan) {
@@ -146,7 +149,7 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, market, plan);
+        launch(claim, view, market, room, plan);
         return;
     }
     if power::advance(claim, view, market, plan) {
@@ -155,28 +158,61 @@ pub(super) fn advance(
     status(claim, view, plan);
 }
 
-fn launch(claim: &Arc<NodeClaim>, market: &mut Market, plan: &mut Plan) {
-    let options = market.options(claim, OPTIONS);
+fn launch(
+    claim: &Arc<NodeClaim>,
+    view: &View<'_>,
+    market: &mut Market,
+    room: &mut Room<'_>,
+    plan: &mut Plan,
+) {
+    let pool = node_pool_of(&claim.metadata);
+    if !pool.is_empty() && pool_of(claim, view).is_none_or(|pool| is_deleting(&pool.metadata)) {
+        let why = format!("NodePool {pool} was deleted; the pods are scheduled again on another one");
+        give_up(claim, ("NodePoolDeleted", "nodepool_deleted"), &why, plan);
+        return;
+    }
+    let is_under_way = view.snapshot.launching.contains(name(&claim.metadata));
+    if is_under_way && !room.is_limited(pool) {
+        return;
+    }
+    let mut options = market.options(claim, OPTIONS);
+    if is_under_way {
+        // Its room is taken, whatever becomes of it.
+        room.take(pool, &mut options);
+        return;
+    }
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
-        plan.push(Action::Announce(Announcement {
-            subject: subject(claim),
-            is_warning: true,
-            reason: "InsufficientCapacityError",
-            message: format!(
-                "NodeClaim {} event: no instance type that the claim allows is available; the pods are scheduled again",
-                name(&claim.metadata)
-            ),
-        }));
-        plan.push(Action::DeleteClaim {
-            target: Target::from(&claim.metadata),
-            reason: "insufficient_capacity",
-        });
+        let why = "no instance type that the claim allows is available; the pods are scheduled again";
+        let reasons = ("InsufficientCapacityError", "insufficient_capacity");
+        give_up(claim, reasons, why, plan);
+        return;
+    }
+    room.take(pool, &mut options);
+    if options.is_empty() {
+        let why = format!(
+            "the limits of NodePool {pool} leave no room for any instance type that the claim allows; raise its spec.limits"
+        );
+        give_up(claim, ("LimitReached", "limit_reached"), &why, plan);
         return;
     }
     plan.push(Action::Launch {
         claim: Arc::clone(claim),
         options,
+    });
+}
+
+/// Deletes a claim that cannot be launched, and tells why.
+fn give_up(claim: &NodeClaim, (event, reason): (&'static str, &'static str), why: &str, plan: &mut Plan) {
+    plan.push(Action::Announce(Announcement {
+        subject: subject(claim),
+        is_warning: true,
+        reason: event,
+        message: format!("NodeClaim {} event: {why}", name(&claim.metadata)),
+    }));
+    plan.push(Action::DeleteClaim {
+        target: Target::from(&claim.metadata),
+        reason,
     });
 }
 
@@ -323,18 +359,23 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
             Some((_, Initialisation::Done)) => conditions.set_true(CONDITION_INITIALIZED),
         }
     }
-    let (last_pod_event_time, quiet) = emptiness::quiet(claim, &conditions, view, plan);
+    let (last_pod_event_time, is_quiet) = quiet::quiet(claim, &conditions, view, plan);
     let mut list = {
         conditions.sum_up(&STEPS);
         conditions
     };
-    if quiet {
+    if is_quiet {
         list.set_true(CONDITION_CONSOLIDATABLE);
     }
-    let mut list = list.into_list();
-    if !quiet {
-        list.retain(|one| one.type_ != CONDITION_CONSOLIDATABLE);
+    let drifted = drifted(claim, view);
+    if let Some(why) = drifted {
+        list.set(CONDITION_DRIFTED, ConditionStatus::True, why, why);
     }
+    let mut list = list.into_list();
+    list.retain(|one| {
+        (is_quiet || one.type_ != CONDITION_CONSOLIDATABLE)
+            && (drifted.is_some() || one.type_ != CONDITION_DRIFTED)
+    });
     let status = NodeClaimStatus {
         conditions: list,
         node_name,
@@ -347,6 +388,16 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
             status: Box::new(status),
         });
     }
+}
+
+/// Why a claim with a node is not what its pool would make, if so.
+fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
+    let pool = pool_of(claim, view).filter(|_| condition_true(claim, CONDITION_LAUNCHED))?;
+    let class = &claim.spec.node_class_ref;
+    let mut hashes = view.snapshot.node_class_hashes.iter();
+    let hash =
+        hashes.find(|one| one.group == class.group && one.kind == class.kind && one.name == class.name);
+    drift::reason(claim, pool, hash)
 }
 
 /// Whether a claim has been registered.

@@ -61,7 +61,7 @@ fn group(pod: &Pod) -> (bool, bool) {
 }
 
 /// Whether a pod has to leave before the node may go.
-pub(super) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
+pub(crate) fn is_drainable(pod: &Pod, now: Timestamp) -> bool {
     let stuck = pod
         .metadata
         .deletion_timestamp
@@ -78,7 +78,7 @@ fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
     !is_deleting(&pod.metadata) && !is_protected(pod, now)
 }
 
-fn tolerates_disruption(pod: &Pod) -> bool {
+pub(crate) fn tolerates_disruption(pod: &Pod) -> bool {
     let taint = Taint {
         key: karpenter::DISRUPTED_TAINT.to_owned(),
         effect: "NoSchedule".to_owned(),
@@ -91,7 +91,7 @@ fn tolerates_disruption(pod: &Pod) -> bool {
 }
 
 /// Whether `karpenter.sh/do-not-disrupt` holds: always with `true`, with a duration as long as the pod is younger.
-fn is_protected(pod: &Pod, now: Timestamp) -> bool {
+pub(crate) fn is_protected(pod: &Pod, now: Timestamp) -> bool {
     let annotations = pod.metadata.annotations.as_ref();
     let value = annotations.and_then(|list| list.get(karpenter::DO_NOT_DISRUPT));
     match value.map(String::as_str) {

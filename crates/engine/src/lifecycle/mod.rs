@@ -9,6 +9,7 @@
 //! - **Registration**: the node gets the claim's labels, annotations, taints, finalizer and owner, and loses the taint
 //!   `karpenter.sh/unregistered`; then the claim is `Registered`.
 //! - **Initialisation**: the node is ready, startup taints are gone, everything asked for is there.
+//! - **Limits**: a launch falls back to nothing larger than what the limits of its pool were found to allow.
 //! - **Liveness**: a claim that is not launched within five minutes, or not registered within fifteen, is deleted.
 //! - **Stopping**: the instance of a claim that says so is stopped, its node leaves the cluster, and the claim waits;
 //!   when it says that the instance shall run again, it is started and registers as at first.
@@ -17,11 +18,14 @@
 
 mod claim;
 mod collect;
-mod drain;
-mod emptiness;
+pub(crate) mod drain;
 mod node;
 mod power;
+mod quiet;
+mod room;
 mod termination;
+
+pub(crate) use quiet::quiet_at;
 
 pub use claim::{Launched, after_launch, launch_failed};
 pub use power::{STOPPED, after_change_type};
@@ -35,6 +39,7 @@ use veneer_api::NodeClaim;
 
 use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
 use crate::provision::Market;
+use room::Room;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +128,7 @@ fn node_provider_id(node: &Node) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()
@@ -137,18 +142,21 @@ fn is_ready(node: &Node) -> bool {
 pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Timestamp) -> Plan {
     let view = View::new(snapshot, now);
     let mut plan = Plan::default();
-    for claim in &snapshot.node_claims {
+    let mut room = Room::new(snapshot);
+    // The oldest first: what was promised to a claim is not taken away by one that came later.
+    let mut claims: Vec<&Arc<NodeClaim>> = snapshot.node_claims.iter().collect();
+    claims.sort_by_key(|claim| claim.metadata.creation_timestamp.as_ref());
+    for claim in claims {
         if is_deleting(&claim.metadata) {
             termination::claim(claim, &view, &mut plan);
         } else {
-            claim::advance(claim, &view, market, policy, &mut plan);
+            claim::advance(claim, &view, market, policy, &mut room, &mut plan);
         }
     }
     for node in snapshot.nodes.iter().filter(|node| is_deleting(&node.metadata)) {
         termination::node(node, &view, policy, &mut plan);
     }
     collect::decide(&view, policy, &mut plan);
-    emptiness::decide(&view, &mut plan);
     plan
 }
 

@@ -429,3 +429,67 @@ fn a_crash_after_any_action_loses_and_doubles_nothing() {
         assert!(is_gone(&world), "crash after {survived} actions of the end");
     }
 }
+
+/// The types that the claims of a plan may be launched as.
+fn launches(plan: &Plan) -> Vec<Vec<&str>> {
+    let launches = plan.actions.iter().filter_map(|action| match action {
+        Action::Launch { options, .. } => Some(options),
+        _ => None,
+    });
+    launches
+        .map(|options| {
+            let mut types: Vec<&str> = options.iter().map(|one| one.instance_type.as_str()).collect();
+            types.dedup();
+            types
+        })
+        .collect()
+}
+
+#[test]
+fn a_launch_falls_back_to_nothing_that_would_exceed_the_limits_of_its_pool() {
+    let mut world = claimed();
+    let plan = world.lifecycle();
+    assert_eq!(launches(&plan)[0].first(), Some(&"small"));
+    assert!(launches(&plan)[0].contains(&"large"), "{:?}", launches(&plan));
+    // With limits the first choice is the largest that it may become, so that others can count on it.
+    let limit = |world: &mut World, cpu: &str| {
+        let pool = Arc::make_mut(&mut world.snapshot.node_pools[0]);
+        let amount = k8s_openapi::apimachinery::pkg::api::resource::Quantity(cpu.to_owned());
+        pool.spec.limits.insert("cpu".to_owned(), amount);
+    };
+    limit(&mut world, "16");
+    assert_eq!(launches(&world.lifecycle()), [["small"]]);
+    limit(&mut world, "1");
+    let plan = world.lifecycle();
+    assert!(launches(&plan).is_empty());
+    let said: Vec<String> = plan.actions.iter().map(ToString::to_string).collect();
+    assert!(said.iter().any(|one| one.contains("LimitReached")), "{said:?}");
+    assert!(
+        said.iter().any(|one| one.ends_with("delete (limit_reached)")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn a_claim_whose_pool_is_gone_is_not_launched() {
+    for gone in [true, false] {
+        let mut world = claimed();
+        if gone {
+            world.snapshot.node_pools.clear();
+        } else {
+            let pool = Arc::make_mut(&mut world.snapshot.node_pools[0]);
+            pool.metadata.deletion_timestamp =
+                Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(world.now));
+        }
+        let plan = world.lifecycle();
+        assert!(launches(&plan).is_empty());
+        world.settle(usize::MAX);
+        assert!(is_gone(&world), "{:?}", world.snapshot.node_claims);
+        assert!(
+            world
+                .events
+                .iter()
+                .any(|event| event.reason == "NodePoolDeleted" && event.message.contains("another one"))
+        );
+    }
+}

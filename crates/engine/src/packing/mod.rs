@@ -31,6 +31,7 @@ mod pods;
 mod pools;
 pub(crate) mod probe;
 mod reasons;
+pub(crate) mod relocation;
 mod results;
 mod selector;
 mod shapes;
@@ -44,6 +45,8 @@ mod volumes;
 
 pub use objects::{Objects, Problem};
 pub use pod_records::{PodMetadata, PodRecord, Pods};
+pub(crate) use selector::Selector;
+
 pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};
 
 /// What happens to a claim when its types no longer have as many distinct values as `minValues` demands.

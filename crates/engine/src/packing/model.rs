@@ -50,6 +50,16 @@ pub(super) struct Model<'a> {
 
 impl<'a> Model<'a> {
     pub(super) fn new(problem: &Problem<'a>, options: &Options<'_>) -> Self {
+        Self::with_movable(problem, options, &[]).0
+    }
+
+    /// The same, with pods on nodes that stay where they are for now; they are counted there, and their entries are
+    /// given in the order of the queue.
+    pub(super) fn with_movable(
+        problem: &Problem<'a>,
+        options: &Options<'_>,
+        movable: &[usize],
+    ) -> (Self, Vec<PodEntry>) {
         let objects = problem.objects;
         let catalogue = &problem.catalogue;
         let mut states = States::new(catalogue.vocabulary.clone(), catalogue.rules.well_known());
@@ -69,7 +79,7 @@ impl<'a> Model<'a> {
             relevant,
         } = grouping::group(
             objects,
-            &positions,
+            &[&positions, movable].concat(),
             apart.iter().copied(),
             options.preferences,
             &mut book,
@@ -90,19 +100,30 @@ impl<'a> Model<'a> {
                 ..Size::default()
             })
             .collect();
-        let mut queue = grouping::sort(entries, objects, &book.lists);
+        let is_placed = marked(objects, movable);
+        let (movable, mut queue): (Vec<_>, Vec<_>) = grouping::sort(entries, objects, &book.lists)
+            .into_iter()
+            .partition(|entry| is_placed.contains(entry.position));
         if nowhere {
             refused.extend(queue.drain(..).map(|entry| without_pools(entry.position)));
         }
 
         let view = cluster_view(objects, &cluster, &positions, &relevant, &mut states, &mut taints);
         let mut topology = Topology::new(view);
+        let viewed: HashMap<&str, usize> = topology
+            .view
+            .nodes
+            .iter()
+            .enumerate()
+            .map(|(at, node)| (node.name, at))
+            .collect();
         for pod in apart {
             let constraints = Constraints::of(pod, PreferencePolicy::Ignore);
             let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
             let name = node_name(pod).unwrap_or_default();
             // A pod that its node has left behind keeps nobody away.
-            let Some(node) = topology.view.nodes.iter().find(|node| node.name == name).cloned() else {
+            let node = viewed.get(name).and_then(|at| topology.view.nodes.get(*at));
+            let Some(node) = node.cloned() else {
                 continue;
             };
             topology.inverse_owned(
@@ -151,7 +172,7 @@ impl<'a> Model<'a> {
         model.first_claim_host = model
             .topology
             .host_of_claim(0, &mut model.states, &mut model.types);
-        model
+        (model, movable)
     }
 
     fn add_pools(

@@ -81,6 +81,16 @@ impl Pods {
         self.records.push(record);
     }
 
+    /// A pod as a run needs it, sharing what it has in common with those before it.
+    pub(crate) fn read(&mut self, pod: &Pod) -> PodRecord {
+        self.record(pod.clone())
+    }
+
+    /// Adds a pod that was read before.
+    pub(crate) fn push_record(&mut self, record: PodRecord) {
+        self.records.push(record);
+    }
+
     /// The other way round, for tests of what may not depend on the order.
     pub fn reverse(&mut self) {
         self.records.reverse();

@@ -64,6 +64,28 @@ impl Limits {
         }
     }
 
+    /// What is left of each resource, to be put back later.
+    pub(super) fn left(&self) -> Vec<Amount> {
+        self.resources
+            .iter()
+            .map(|(_, remaining, _)| *remaining)
+            .collect()
+    }
+
+    /// Puts back what [`Limits::left`] said.
+    pub(super) fn put_back(&mut self, left: &[Amount]) {
+        for ((_, remaining, _), left) in self.resources.iter_mut().zip(left) {
+            *remaining = *left;
+        }
+    }
+
+    /// Counts a node no longer.
+    pub(super) fn give_back(&mut self, capacity: &ResourceList) {
+        for (name, remaining, _) in &mut self.resources {
+            *remaining += capacity.get(name).map_or(0, amount);
+        }
+    }
+
     /// Counts a claim that may become any of `types`, pessimistically.
     pub(super) fn take_claim(&mut self, types: &BitSet) {
         for (_, remaining, ladder) in &mut self.resources {

@@ -88,41 +88,15 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
     let order = std::mem::take(&mut solver.order);
     for &id in order.claims() {
         let claim = &claims[id];
-        let requirements = final_requirements(claim, &mut solver);
-        let pool = &solver.model.pools[claim.pool];
-        let classes = solver
-            .model
-            .types
-            .compatible_classes(&requirements, &solver.model.states);
-        let limit = solver.options.max_instance_types;
-        let instance_types = ranking.order(claim, pool, &classes, &solver.model.types, limit);
-        if requirements.has_min_values() && solver.options.min_values == MinValuesPolicy::Strict {
-            let mut kept = BitSet::empty(solver.model.types.count());
-            instance_types.iter().for_each(|entry| kept.insert(*entry));
-            if !min_values_unmet(&kept, &requirements, &mut solver.model.types).is_empty() {
-                let message = format!("the {limit} cheapest instance types do not meet minValues");
-                let reason = Reason {
-                    node_pool: Some(pool.name.clone()),
-                    message,
-                };
-                let refused = |pod: &usize| Unschedulable {
+        match finish(claim, &mut solver, &mut ranking) {
+            Ok(finished) => results.new_node_claims.push(finished),
+            Err(reason) => results
+                .unschedulable
+                .extend(claim.pods.iter().map(|pod| Unschedulable {
                     pod: *pod,
                     reasons: vec![reason.clone()],
-                };
-                results.unschedulable.extend(claim.pods.iter().map(refused));
-                continue;
-            }
+                })),
         }
-        let mut requests = solver.model.dimensions.list(&claim.requests, &claim.named);
-        requests.add(&overhead(claim, pool));
-        results.new_node_claims.push(NewNodeClaim {
-            node_pool: pool.name.clone(),
-            pods: claim.pods.clone(),
-            requests,
-            requirements,
-            instance_types,
-            min_values_relaxed: claim.min_values_relaxed,
-        });
     }
     let nodes: Table<NodeId, _> = std::mem::take(&mut solver.model.nodes);
     let used = nodes.iter().filter(|node| !node.pods.is_empty());
@@ -138,6 +112,42 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
         .sort_by_key(|unschedulable| unschedulable.pod);
     results.vocabulary = solver.model.states.vocabulary;
     results
+}
+
+/// A claim as it is to be made, unless the types that are kept do not meet `minValues`.
+pub(super) fn finish(
+    claim: &Claim,
+    solver: &mut Solver<'_, '_>,
+    ranking: &mut Ranking<'_>,
+) -> Result<NewNodeClaim, Reason> {
+    let requirements = final_requirements(claim, solver);
+    let pool = &solver.model.pools[claim.pool];
+    let classes = solver
+        .model
+        .types
+        .compatible_classes(&requirements, &solver.model.states);
+    let limit = solver.options.max_instance_types;
+    let instance_types = ranking.order(claim, pool, &classes, &solver.model.types, limit);
+    if requirements.has_min_values() && solver.options.min_values == MinValuesPolicy::Strict {
+        let mut kept = BitSet::empty(solver.model.types.count());
+        instance_types.iter().for_each(|entry| kept.insert(*entry));
+        if !min_values_unmet(&kept, &requirements, &mut solver.model.types).is_empty() {
+            return Err(Reason {
+                node_pool: Some(pool.name.clone()),
+                message: format!("the {limit} cheapest instance types do not meet minValues"),
+            });
+        }
+    }
+    let mut requests = solver.model.dimensions.list(&claim.requests, &claim.named);
+    requests.add(&overhead(claim, pool));
+    Ok(NewNodeClaim {
+        node_pool: pool.name.clone(),
+        pods: claim.pods.clone(),
+        requests,
+        requirements,
+        instance_types,
+        min_values_relaxed: claim.min_values_relaxed,
+    })
 }
 
 /// What the claim demands in the end: no hostname, and the reservations that it holds.
@@ -191,7 +201,7 @@ fn overhead(claim: &Claim, pool: &Pool) -> ResourceList {
 }
 
 /// Orders types by price; claims that leave the same offerings share the work.
-struct Ranking<'p> {
+pub(super) struct Ranking<'p> {
     problem: &'p Problem<'p>,
     /// The types of a NodePool by the cheapest offering of some classes, and then by name.
     orders: FastMap<(PoolIndex, BitSet), Arc<[u32]>>,
@@ -201,7 +211,7 @@ struct Ranking<'p> {
 type PoolIndex = usize;
 
 impl<'p> Ranking<'p> {
-    fn new(problem: &'p Problem<'p>) -> Self {
+    pub(super) fn new(problem: &'p Problem<'p>) -> Self {
         Self {
             problem,
             orders: FastMap::default(),

@@ -8,7 +8,7 @@ type Labels = BTreeMap<String, String>;
 
 /// One demand on a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Demand {
+pub(crate) enum Demand {
     In(String, Vec<String>),
     NotIn(String, Vec<String>),
     Exists(String),
@@ -28,7 +28,7 @@ impl Demand {
 
 /// Which pods a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Selector {
+pub(crate) enum Selector {
     /// None was given: nothing is selected among the pods to be placed, but every pod on a node counts. That is how
     /// Karpenter reads it, and the API server refuses it for spread constraints.
     Absent,
@@ -40,7 +40,7 @@ pub(super) enum Selector {
 
 impl Selector {
     /// Reads a selector; `more` are demands that the constraint adds for the pod's own labels.
-    pub(super) fn new(selector: Option<&LabelSelector>, more: &[(&str, &str)]) -> Self {
+    pub(crate) fn new(selector: Option<&LabelSelector>, more: &[(&str, &str)]) -> Self {
         let Some(selector) = selector else {
             return Self::Absent;
         };
@@ -73,7 +73,7 @@ impl Selector {
     }
 
     /// Whether a pod to be placed is selected.
-    pub(super) fn selects(&self, labels: &Labels) -> bool {
+    pub(crate) fn selects(&self, labels: &Labels) -> bool {
         match self {
             Self::Absent | Self::Unreadable => false,
             Self::All(demands) => demands.iter().all(|demand| demand.matches(labels)),

@@ -47,6 +47,22 @@ impl Marks {
         }
     }
 
+    /// Takes the mark off a position.
+    pub(super) fn remove(&mut self, position: usize) {
+        if self.contains(position)
+            && let Some(word) = self.words.get_mut(position / 64)
+        {
+            *word &= !(1 << (position % 64));
+            self.count -= 1;
+        }
+    }
+
+    /// Takes all marks off.
+    pub(super) fn clear(&mut self) {
+        self.words.clear();
+        self.count = 0;
+    }
+
     /// How many positions are marked.
     pub(super) fn count(&self) -> usize {
         self.count

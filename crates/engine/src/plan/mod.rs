@@ -21,5 +21,5 @@ pub use objects::{
     api_list, condition_true, is_daemon_pod, is_deleting, is_terminal, label, name, node_pool_of,
     provider_id, same_taint,
 };
-pub use snapshot::{Instance, InstanceState, NodeClass, Shortage, Snapshot};
+pub use snapshot::{Instance, InstanceState, NodeClass, NodeClassHash, Shortage, Snapshot};
 pub use spare::{Power, is_spare, is_spare_taint, is_to_be_stopped, is_used_spare, spare_taint};

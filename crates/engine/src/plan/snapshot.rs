@@ -1,10 +1,11 @@
 //! The state of the world that decisions start from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
@@ -26,6 +27,8 @@ pub struct Snapshot {
     pub overprovisioners: Vec<Arc<Overprovisioner>>,
     /// Every node class of the provider.
     pub node_classes: Vec<NodeClass>,
+    /// The fingerprints of node classes, where their provider keeps any.
+    pub node_class_hashes: Vec<NodeClassHash>,
     /// Every DaemonSet.
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     /// Every claim on a volume.
@@ -40,8 +43,12 @@ pub struct Snapshot {
     pub volume_attachments: Vec<Arc<VolumeAttachment>>,
     /// Every namespace.
     pub namespaces: Vec<Arc<Namespace>>,
+    /// Every PodDisruptionBudget.
+    pub pdbs: Vec<Arc<PodDisruptionBudget>>,
     /// What the provider runs.
     pub instances: Vec<Instance>,
+    /// Names of claims whose launch is under way, where the driver knows; they are not launched again meanwhile.
+    pub launching: BTreeSet<String>,
     /// What the provider could not launch lately.
     pub shortages: Vec<Shortage>,
     /// When a pod last came to or left a node, by the node's name, as far as that was seen.
@@ -93,6 +100,25 @@ pub struct NodeClass {
     pub not_ready: Option<String>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
+}
+
+/// What a node class would launch today, as a hash that claims carry too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeClassHash {
+    /// The API group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// The annotation of a claim that has the hash.
+    pub key: String,
+    /// The hash.
+    pub hash: String,
+    /// The annotation of a claim that says how the hash is computed.
+    pub version_key: String,
+    /// How it is computed now; a claim of another version has not drifted.
+    pub version: String,
 }
 
 /// An offering that the provider had none of.

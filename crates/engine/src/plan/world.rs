@@ -1,5 +1,6 @@
 //! A world in memory that carries plans out, for tests of what decisions lead to.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -12,6 +13,7 @@ use super::{
     Action, Announcement, Instance, InstanceState, NodeClass, Plan, Snapshot, Target, is_deleting, name,
 };
 use crate::catalogue::kwok;
+use crate::disruption;
 use crate::lifecycle::{self, Launched, Policy, after_launch};
 use crate::packing::Options;
 use crate::provision::{self, Market};
@@ -24,6 +26,8 @@ pub(crate) struct World {
     pub(crate) events: Vec<Announcement>,
     /// Provider ids of instances that were ever launched.
     pub(crate) launched: Vec<String>,
+    pub(crate) disruption: disruption::Memory,
+    pub(crate) disruption_policy: disruption::Policy,
     /// Whether launched instances join the cluster.
     pub(crate) joins: bool,
     versions: u64,
@@ -65,6 +69,11 @@ impl World {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             events: Vec::new(),
             launched: Vec::new(),
+            disruption: disruption::Memory::default(),
+            disruption_policy: disruption::Policy {
+                validation: SignedDuration::ZERO,
+                ..disruption::Policy::default()
+            },
             joins: true,
             versions: 0,
         };
@@ -134,7 +143,18 @@ impl World {
             self.now,
         ));
         plan.extend(provision::decide_replicas(&self.snapshot, &self.market, self.now));
+        plan.extend(self.disrupt().plan);
         plan
+    }
+
+    pub(crate) fn disrupt(&mut self) -> disruption::Decision {
+        disruption::decide(
+            &self.snapshot,
+            &mut self.market,
+            &self.disruption_policy,
+            &mut self.disruption,
+            self.now,
+        )
     }
 
     /// Decides and acts until nothing is left to do at this moment, at most `actions` actions; says how many it took.
@@ -284,18 +304,18 @@ impl World {
             });
             if self.joins {
                 self.snapshot.nodes.push(read::<Node>(json!({
-                    "metadata": {"name": claim_name, "uid": format!("uid-node-{claim_name}"), "labels": option.labels},
+                    "metadata": {"name": claim_name, "uid": format!("uid-node-{claim_name}"), "labels": *option.labels},
                     "spec": {"providerID": id, "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
-                    "status": {"capacity": option.capacity, "allocatable": option.allocatable,
+                    "status": {"capacity": *option.capacity, "allocatable": *option.allocatable,
                         "conditions": [{"type": "Ready", "status": "True"}]},
                 })));
             }
         }
         let launched = Launched {
             provider_id: id,
-            labels: option.labels.clone(),
-            capacity: option.capacity.clone(),
-            allocatable: option.allocatable.clone(),
+            labels: BTreeMap::clone(&option.labels),
+            capacity: BTreeMap::clone(&option.capacity),
+            allocatable: BTreeMap::clone(&option.allocatable),
             image_id: None,
         };
         for action in after_launch(claim, &launched, self.now) {

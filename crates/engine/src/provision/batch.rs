@@ -86,6 +86,20 @@ impl Batch {
         Ok(())
     }
 
+    /// Nodes and claims that pods without a place are expected on, with the time until which that is believed. A place
+    /// counts no more once all of its pods have come, or are gone.
+    #[must_use]
+    pub fn expected(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
+        let mut expected: BTreeMap<String, Timestamp> = BTreeMap::new();
+        for (pod, (place, until)) in &self.placed {
+            if demand.contains(pod) && now < *until {
+                let known = expected.entry(place.clone()).or_insert(*until);
+                *known = (*known).max(*until);
+            }
+        }
+        expected
+    }
+
     /// Remembers what was decided: pods with their places, and everything else in `demand` as refused.
     pub fn decided(
         &mut self,

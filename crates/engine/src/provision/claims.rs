@@ -22,7 +22,7 @@ const MAX_BASE: usize = 54;
 const ASSUMED: [&str; 2] = [karpenter::REGISTERED, karpenter::INITIALIZED];
 
 /// The claim for a node that the scheduler wants. `(now, number)` makes its name new.
-pub(super) fn dynamic(
+pub(crate) fn dynamic(
     pool: &NodePool,
     new: &NewNodeClaim,
     vocabulary: &Vocabulary,

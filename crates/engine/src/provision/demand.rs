@@ -36,9 +36,18 @@ fn is_static(pod: &Pod) -> bool {
 }
 
 /// The pods that a run of the scheduler looks at: those on nodes, and those that need one.
-pub(super) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
+pub(crate) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
     let pods = snapshot.pods.iter();
     pods.filter(|pod| node_name(pod).is_some() || is_provisionable(pod))
+}
+
+/// The pods that the scheduler could not place, by `namespace/name`.
+pub fn waiting(snapshot: &Snapshot) -> impl Iterator<Item = String> {
+    let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+    pods.map(|pod| {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        format!("{namespace}/{}", name(&pod.metadata))
+    })
 }
 
 /// The pods that need a place, by uid: those that the scheduler could not place, and those on nodes that go away.

@@ -28,13 +28,27 @@ pub struct LaunchOption {
     pub price: f64,
     /// The list price.
     pub list_price: f64,
-    /// The labels that such a node has.
-    pub labels: BTreeMap<String, String>,
+    /// The overlay that sets the price, if one does.
+    pub overlay: Option<Arc<str>>,
+    /// The labels that such a node has. Options are many and alike, so they share these.
+    pub labels: Arc<BTreeMap<String, String>>,
     /// What it has.
-    pub capacity: ResourceList,
+    pub capacity: Arc<ResourceList>,
     /// What pods can use of it.
-    pub allocatable: ResourceList,
+    pub allocatable: Arc<ResourceList>,
 }
+
+/// What launch options have in common, made when it is first asked for.
+#[derive(Debug, Default)]
+struct Common {
+    /// Labels by type and offering.
+    labels: HashMap<(usize, usize), Arc<BTreeMap<String, String>>>,
+    /// Capacity and allocatable by pool and type.
+    sizes: HashMap<(Option<usize>, usize), (Arc<ResourceList>, Arc<ResourceList>)>,
+}
+
+/// More is not kept of what options have in common.
+const MAX_COMMON: usize = 2_000;
 
 /// The catalogue as it is at the moment.
 #[derive(Debug)]
@@ -47,6 +61,8 @@ pub struct Market {
     evaluator: Evaluator,
     pools: Vec<Pool>,
     overlays: Vec<Result<Overlay, (String, Vec<Problem>)>>,
+    /// The names of the overlays, in their order.
+    names: Vec<Arc<str>>,
     evaluation: Arc<Evaluation>,
     vocabulary: Vocabulary,
     well_known: LabelSet,
@@ -55,6 +71,7 @@ pub struct Market {
     by_name: HashMap<Arc<str>, Vec<usize>>,
     /// Whether a pool's requirements leave anything, by name and generation.
     launchable: HashMap<String, (Option<i64>, bool)>,
+    common: Common,
 }
 
 impl Market {
@@ -80,12 +97,14 @@ impl Market {
             evaluator,
             pools: Vec::new(),
             overlays: Vec::new(),
+            names: Vec::new(),
             evaluation,
             vocabulary,
             well_known,
             begins,
             by_name,
             launchable: HashMap::new(),
+            common: Common::default(),
         }
     }
 
@@ -98,6 +117,12 @@ impl Market {
             self.evaluation = Arc::new(self.evaluator.evaluate(&pools, &overlays));
             self.pools = pools;
             self.overlays = overlays;
+            self.names = snapshot
+                .overlays
+                .iter()
+                .map(|overlay| name(&overlay.metadata).into())
+                .collect();
+            self.common.sizes.clear();
         }
         if snapshot.shortages != self.shortages {
             self.shortages.clone_from(&snapshot.shortages);
@@ -117,6 +142,35 @@ impl Market {
     #[must_use]
     pub fn evaluation(&self) -> &Arc<Evaluation> {
         &self.evaluation
+    }
+
+    /// What a node of a pool costs after overlays, in dollars per hour. What cannot be launched at the moment still
+    /// has its price.
+    #[must_use]
+    pub fn price(&self, pool: &str, instance_type: &str, capacity_type: &str, zone: &str) -> Option<f64> {
+        let own = &self.all.vocabulary;
+        let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
+        self.by_name.get(instance_type)?.iter().find_map(|entry| {
+            let offerings = &self.all.types.get(*entry)?.offerings;
+            let at = offerings.iter().position(|one| {
+                one.capacity_type(own) == Some(capacity_type) && one.zone(own) == Some(zone)
+            })?;
+            let begin = self.begins.get(*entry).copied().unwrap_or_default();
+            let adjusted = pool.and_then(|pool| self.evaluation.prices(pool).get(begin + at));
+            adjusted.copied().or(offerings.get(at).map(|one| one.price))
+        })
+    }
+
+    /// The list price of a type on demand, where that is lowest.
+    #[must_use]
+    pub fn on_demand_price(&self, instance_type: &str) -> Option<f64> {
+        let entries = self.by_name.get(instance_type)?;
+        let offerings = entries.iter().filter_map(|entry| self.all.types.get(*entry));
+        let prices = offerings
+            .flat_map(|it| &it.offerings)
+            .filter(|offering| offering.capacity_type(&self.all.vocabulary) == Some(ON_DEMAND))
+            .map(|offering| offering.price);
+        prices.min_by(f64::total_cmp)
     }
 
     /// Whether a pool's requirements leave any offering of the catalogue.
@@ -202,33 +256,86 @@ impl Market {
     }
 
     fn option(
-        &self,
+        &mut self,
         pool: Option<usize>,
         entry: usize,
         at: usize,
         price: f64,
         wanted: &Requirements,
     ) -> Option<LaunchOption> {
+        let labels = self.labels(entry, at, wanted)?;
+        let (capacity, allocatable) = self.size(pool, entry)?;
         let it = self.all.types.get(entry)?;
         let offering = it.offerings.get(at)?;
         let own = &self.all.vocabulary;
-        let mut labels = BTreeMap::new();
+        Some(LaunchOption {
+            instance_type: it.name.to_string(),
+            capacity_type: offering.capacity_type(own).unwrap_or_default().to_owned(),
+            zone: offering.zone(own).unwrap_or_default().to_owned(),
+            price,
+            list_price: offering.price,
+            overlay: pool.and_then(|pool| self.names.get(self.evaluation.winner(pool, entry, at)?).cloned()),
+            labels,
+            capacity,
+            allocatable,
+        })
+    }
+
+    /// The labels of a node of this offering.
+    fn labels(
+        &mut self,
+        entry: usize,
+        at: usize,
+        wanted: &Requirements,
+    ) -> Option<Arc<BTreeMap<String, String>>> {
+        let it = self.all.types.get(entry)?;
+        let vocabulary = &self.vocabulary;
+        let text = |symbol| vocabulary.text(symbol).to_owned();
+        let fixed = match self.common.labels.get(&(entry, at)) {
+            Some(known) => Arc::clone(known),
+            None => {
+                let mut labels = BTreeMap::new();
+                let stated = it
+                    .requirements
+                    .iter()
+                    .chain(it.offerings.get(at)?.requirements.iter());
+                for (key, requirement) in stated {
+                    if let Some(value) = single(requirement) {
+                        labels.insert(text(key), text(value));
+                    }
+                }
+                labels.insert(kubernetes::INSTANCE_TYPE.to_owned(), it.name.to_string());
+                let labels = Arc::new(labels);
+                if self.common.labels.len() >= MAX_COMMON {
+                    self.common.labels.clear();
+                }
+                self.common.labels.insert((entry, at), Arc::clone(&labels));
+                labels
+            }
+        };
         // What the claim leaves open and the type does not decide (an operating system of several) is decided here.
-        for (key, requirement) in it.requirements.iter() {
-            let narrowed = wanted
-                .get(key)
-                .map(|one| requirement.intersection(one, &self.vocabulary));
-            let narrowed = narrowed.as_ref().unwrap_or(requirement);
-            if let Some(value) = single(narrowed) {
-                labels.insert(own_text(&self.vocabulary, key), own_text(&self.vocabulary, value));
+        let decided = it.requirements.iter().filter_map(|(key, requirement)| {
+            if single(requirement).is_some() || fixed.contains_key(vocabulary.text(key)) {
+                return None;
             }
+            let value = single(&requirement.intersection(wanted.get(key)?, vocabulary))?;
+            Some((text(key), text(value)))
+        });
+        let decided: Vec<(String, String)> = decided.collect();
+        if decided.is_empty() {
+            return Some(fixed);
         }
-        for (key, requirement) in offering.requirements.iter() {
-            if let Some(value) = single(requirement) {
-                labels.insert(own_text(&self.vocabulary, key), own_text(&self.vocabulary, value));
-            }
+        let mut labels = BTreeMap::clone(&fixed);
+        labels.extend(decided);
+        Some(Arc::new(labels))
+    }
+
+    /// Capacity and allocatable of a type in a pool.
+    fn size(&mut self, pool: Option<usize>, entry: usize) -> Option<(Arc<ResourceList>, Arc<ResourceList>)> {
+        if let Some((capacity, allocatable)) = self.common.sizes.get(&(pool, entry)) {
+            return Some((Arc::clone(capacity), Arc::clone(allocatable)));
         }
-        labels.insert(kubernetes::INSTANCE_TYPE.to_owned(), it.name.to_string());
+        let it = self.all.types.get(entry)?;
         let (capacity, allocatable) = match pool {
             Some(pool) => (
                 api_list(&self.evaluation.capacity(pool, entry, it)),
@@ -236,21 +343,15 @@ impl Market {
             ),
             None => (api_list(&it.capacity), api_list(&it.allocatable())),
         };
-        Some(LaunchOption {
-            instance_type: it.name.to_string(),
-            capacity_type: offering.capacity_type(own).unwrap_or_default().to_owned(),
-            zone: offering.zone(own).unwrap_or_default().to_owned(),
-            price,
-            list_price: offering.price,
-            labels,
-            capacity,
-            allocatable,
-        })
+        let size = (Arc::new(capacity), Arc::new(allocatable));
+        if self.common.sizes.len() >= MAX_COMMON {
+            self.common.sizes.clear();
+        }
+        self.common
+            .sizes
+            .insert((pool, entry), (Arc::clone(&size.0), Arc::clone(&size.1)));
+        Some(size)
     }
-}
-
-fn own_text(vocabulary: &Vocabulary, symbol: Symbol) -> String {
-    vocabulary.text(symbol).to_owned()
 }
 
 /// The one value that a requirement leaves.
@@ -280,7 +381,7 @@ fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements 
 }
 
 /// Amounts as numbers; one that cannot be read demands nothing.
-fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
+pub(crate) fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
     list.iter()
         .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
         .collect()

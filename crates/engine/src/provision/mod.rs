@@ -15,10 +15,14 @@ mod market;
 mod pools;
 mod replicas;
 
+pub(crate) use claims::dynamic;
+pub(crate) use demand::relevant;
+
 pub use batch::{Batch, Window};
 pub use claims::{Spare, spare as spare_claim};
-pub use demand::{demand, is_provisionable};
+pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
+pub(crate) use market::quantities;
 pub use market::{LaunchOption, Market};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
@@ -27,9 +31,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use veneer_api::NodeClaim;
+use veneer_api::{NodeClaim, ResourceList};
 
+use crate::disruption::Commands;
 use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
 use crate::plan::{
     Action, Announcement, Plan, Snapshot, Subject, Target, is_spare_taint, is_to_be_stopped, is_used_spare,
@@ -62,7 +68,8 @@ pub fn decide(
     options: &packing::Options<'_>,
     now: Timestamp,
 ) -> Provisioned {
-    let objects = objects(snapshot, market, now);
+    let pods = demand::relevant(snapshot).map(|pod| (**pod).clone()).collect();
+    let objects = objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), Arc::clone(market.evaluation()));
     let results = packing::solve(&problem, options);
     let until = now.checked_add(NOMINATION).unwrap_or(now);
@@ -145,14 +152,26 @@ fn pod_subject(pod: &packing::PodRecord) -> Subject {
     }
 }
 
-/// The objects as the scheduler takes them: pending pods that nobody has tried to schedule yet are left out, pools
-/// are as ready as they are now, and claims without an instance are what they will become.
-fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects {
+/// The objects as the scheduler takes them: pools are as ready as they are now, claims without an instance are what
+/// they will become, and claims that are about to be replaced are going away.
+pub(crate) fn objects(
+    snapshot: &Snapshot,
+    pods: packing::Pods,
+    market: &mut Market,
+    now: Timestamp,
+) -> Objects {
     fn plain<T: Clone>(list: &[Arc<T>]) -> Vec<T> {
         list.iter().map(|one| T::clone(one)).collect()
     }
-    let node_claims = snapshot.node_claims.iter();
-    let node_claims = node_claims.map(|claim| foreseen(claim, market)).collect();
+    let commands = Commands::read(snapshot);
+    let node_claims = snapshot.node_claims.iter().map(|claim| {
+        let mut claim = foreseen(claim, market);
+        if commands.is_going(name(&claim.metadata)) {
+            claim.metadata.deletion_timestamp.get_or_insert(Time(now));
+        }
+        claim
+    });
+    let node_claims = node_claims.collect();
     let rules = &market.catalogue().rules;
     let node_pools = snapshot.node_pools.iter().map(|pool| {
         let mut pool = veneer_api::NodePool::clone(pool);
@@ -161,7 +180,7 @@ fn objects(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Objects 
         pool
     });
     Objects {
-        pods: demand::relevant(snapshot).map(|pod| (**pod).clone()).collect(),
+        pods,
         nodes: plain(&snapshot.nodes),
         node_claims,
         node_pools: node_pools.collect(),
@@ -197,11 +216,11 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
     if let Some(option) = market.options(claim, 1).into_iter().next() {
         let status = foreseen.status.get_or_insert_default();
         status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
-        status.capacity = option.capacity;
-        status.allocatable = option.allocatable;
+        status.capacity = ResourceList::clone(&option.capacity);
+        status.allocatable = ResourceList::clone(&option.allocatable);
         let labels = foreseen.metadata.labels.get_or_insert_default();
-        for (key, value) in option.labels {
-            labels.entry(key).or_insert(value);
+        for (key, value) in option.labels.iter() {
+            labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
     foreseen

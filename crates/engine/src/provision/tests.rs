@@ -353,3 +353,22 @@ fn pods_that_come_together_are_decided_about_together() {
         Ok(())
     );
 }
+
+#[test]
+fn a_place_is_kept_for_pods_until_they_have_come_or_are_gone() {
+    let mut batch = Batch::default();
+    let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let both = ["a".to_owned(), "b".to_owned()].into();
+    let expected = [
+        ("a".to_owned(), "node".to_owned()),
+        ("b".to_owned(), "node".to_owned()),
+    ]
+    .into();
+    let window = Window::default();
+    batch.decided(&both, &expected, SignedDuration::from_secs(20), window, now);
+    assert!(batch.expected(&both, now).contains_key("node"));
+    assert!(batch.expected(&["b".to_owned()].into(), now).contains_key("node"));
+    assert!(batch.expected(&[].into(), now).is_empty());
+    let later = now + SignedDuration::from_secs(20);
+    assert!(batch.expected(&both, later).is_empty());
+}

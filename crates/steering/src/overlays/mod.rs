@@ -61,39 +61,10 @@ pub enum Family {
 }
 
 impl Existing {
-    fn label(&self, key: &str) -> &str {
-        self.labels.get(key).map(String::as_str).unwrap_or_default()
-    }
-
     /// What it is for.
     #[must_use]
     pub fn purpose(&self) -> Purpose {
-        if self.label(kubernetes::MANAGED_BY) != veneer::MANAGED_BY {
-            return Purpose::Foreign;
-        }
-        if let Some(kind) = Kind::from_label(self.label(veneer::CAPACITY_TYPE)) {
-            return Purpose::CostAware(kind, self.target(kind));
-        }
-        match self.label(veneer::TYPE) {
-            veneer::TYPE_PREFERENCE => Purpose::Preference,
-            _ => Purpose::Foreign,
-        }
-    }
-
-    fn target(&self, kind: Kind) -> Option<Target> {
-        let region = self.label(veneer::REGION);
-        let (covers, target) = match kind {
-            Kind::ReservedInstance => {
-                let instance_type = self.label(veneer::INSTANCE_TYPE);
-                (instance_type, Target::reserved(instance_type, region))
-            }
-            Kind::Ec2InstanceSavingsPlan => {
-                let family = self.label(veneer::INSTANCE_FAMILY);
-                (family, Target::family(family, region))
-            }
-            Kind::ComputeSavingsPlan => return Some(Target::compute()),
-        };
-        (!covers.is_empty() && !region.is_empty()).then_some(target)
+        purpose(&self.labels)
     }
 
     fn is_of(&self, family: Family) -> bool {
@@ -112,6 +83,35 @@ impl Existing {
             Purpose::Preference => Some(veneer::TYPE_PREFERENCE),
             Purpose::Foreign => None,
         }
+    }
+}
+
+/// What an overlay with these labels is for.
+#[must_use]
+pub fn purpose(labels: &BTreeMap<String, String>) -> Purpose {
+    let label = |key: &str| labels.get(key).map(String::as_str).unwrap_or_default();
+    if label(kubernetes::MANAGED_BY) != veneer::MANAGED_BY {
+        return Purpose::Foreign;
+    }
+    if let Some(kind) = Kind::from_label(label(veneer::CAPACITY_TYPE)) {
+        let region = label(veneer::REGION);
+        let (covers, target) = match kind {
+            Kind::ReservedInstance => {
+                let instance_type = label(veneer::INSTANCE_TYPE);
+                (instance_type, Target::reserved(instance_type, region))
+            }
+            Kind::Ec2InstanceSavingsPlan => {
+                let family = label(veneer::INSTANCE_FAMILY);
+                (family, Target::family(family, region))
+            }
+            Kind::ComputeSavingsPlan => return Purpose::CostAware(kind, Some(Target::compute())),
+        };
+        let is_known = !covers.is_empty() && !region.is_empty();
+        return Purpose::CostAware(kind, is_known.then_some(target));
+    }
+    match label(veneer::TYPE) {
+        veneer::TYPE_PREFERENCE => Purpose::Preference,
+        _ => Purpose::Foreign,
     }
 }
 

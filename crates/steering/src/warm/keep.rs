@@ -341,8 +341,12 @@ impl<'a> Keeper<'a, '_> {
             takes_capacity_type: self.mode == Mode::Standalone,
             hibernates: *state == SpareState::Hibernated,
         };
-        for number in 0..count.min(BURST) {
-            let claim = spare_claim(pool, spare, (self.now, number));
+        // Where no time has passed since the last one, its names are taken.
+        let known = &self.snapshot.node_claims;
+        let claims = (0..)
+            .map(|number| spare_claim(pool, spare, (self.now, number)))
+            .filter(|claim| !known.iter().any(|one| one.metadata.name == claim.metadata.name));
+        for claim in claims.take(count.min(BURST)) {
             usage.add(&shape.capacity);
             self.plan.push(Action::CreateClaim(Box::new(claim)));
         }

@@ -73,7 +73,9 @@ fn capacity(claim: &NodeClaim, market: &mut Market) -> ResourceList {
             .unwrap_or_default();
     }
     let option = market.options(claim, 1).into_iter().next();
-    option.map(|option| option.capacity).unwrap_or_default()
+    option
+        .map(|option| ResourceList::clone(&option.capacity))
+        .unwrap_or_default()
 }
 
 /// How many of spares that cost these prices fit into a spending limit, taken in this order.

@@ -76,7 +76,7 @@ pub fn choose(
             now,
         };
         // Who takes the largest pod takes what the others are; the smallest says what is too small for all.
-        let smallest = pods.last().and_then(|pod| fits.types(pod));
+        let smallest = pods.iter().rev().take(SIZES).find_map(|pod| fits.types(pod));
         let largest = pods.iter().take(SIZES).find_map(|pod| fits.types(pod));
         smallest.zip(largest)
     };
@@ -167,8 +167,12 @@ fn pods_seen<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<&'a Arc<Pod>> {
         b.1.cmp(&a.1)
             .then_with(|| a.0.metadata.uid.cmp(&b.0.metadata.uid))
     });
-    // Pods of one size and one namespace are mostly copies of each other.
-    pods.dedup_by(|a, b| a.1 == b.1 && a.0.metadata.namespace == b.0.metadata.namespace);
+    // Pods of one owner and one size are copies of each other.
+    let owner = |pod: &Pod| {
+        let owners = pod.metadata.owner_references.iter().flatten();
+        owners.map(|owner| owner.uid.clone()).next()
+    };
+    pods.dedup_by(|a, b| a.1 == b.1 && owner(a.0).is_some() && owner(a.0) == owner(b.0));
     pods.into_iter().map(|(pod, _)| pod).collect()
 }
 

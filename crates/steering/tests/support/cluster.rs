@@ -74,22 +74,27 @@ pub(crate) fn catalogue() -> Arc<veneer_engine::instance_type::Catalogue> {
     Arc::new(kwok::parse(&Value::from(types).to_string(), "test").unwrap())
 }
 
+/// Nothing is waited for.
+fn rules() -> Rules {
+    Rules {
+        window: Window {
+            idle: SignedDuration::ZERO,
+            max: SignedDuration::ZERO,
+            retry: SignedDuration::from_secs(10),
+        },
+        policy: Policy {
+            min_drain: SignedDuration::ZERO,
+            ..Policy::default()
+        },
+        ..Rules::default()
+    }
+}
+
 impl Cluster {
     pub(crate) fn new() -> Self {
-        let rules = Rules {
-            window: Window {
-                idle: SignedDuration::ZERO,
-                max: SignedDuration::ZERO,
-                retry: SignedDuration::from_secs(10),
-            },
-            policy: Policy {
-                min_drain: SignedDuration::ZERO,
-                ..Policy::default()
-            },
-        };
         let mut cluster = Self {
             snapshot: Snapshot::default(),
-            cycle: Cycle::new(catalogue(), rules),
+            cycle: Cycle::new(catalogue(), rules()),
             now: "2026-01-05T00:00:00Z".parse().unwrap(),
             events: Vec::new(),
             created: Vec::new(),
@@ -114,6 +119,16 @@ impl Cluster {
         let mut cluster = Self::new();
         cluster.pool("default", |_| {});
         cluster
+    }
+
+    /// As a new process that knows nothing.
+    pub(crate) fn reset_cycle(&mut self) {
+        self.cycle = Cycle::new(catalogue(), rules());
+    }
+
+    /// From now on, pods are waited for as usual before anything is launched for them.
+    pub(crate) fn wait_for_pods(&mut self) {
+        self.cycle = Cycle::new(catalogue(), Rules::default());
     }
 
     pub(crate) fn pool(&mut self, pool: &str, change: impl FnOnce(&mut NodePool)) {
@@ -213,6 +228,8 @@ impl Cluster {
         self.snapshot
             .pods
             .sort_by_key(|one| (one.metadata.namespace.clone(), one.metadata.name.clone()));
+        // Two looks are never at the same moment.
+        self.now += SignedDuration::from_millis(1);
         self.cycle.pass(&mut self.snapshot, self.world, self.now).plan
     }
 
@@ -515,15 +532,15 @@ impl Cluster {
                 state: InstanceState::Running,
             });
             if self.joins {
-                let (capacity, allocatable) = (json!(option.capacity), json!(option.allocatable));
+                let (capacity, allocatable) = (json!(*option.capacity), json!(*option.allocatable));
                 self.join(&claim_name, &id, &option.labels, capacity, allocatable);
             }
         }
         let launched = Launched {
             provider_id: id,
-            labels: option.labels.clone(),
-            capacity: option.capacity.clone(),
-            allocatable: option.allocatable.clone(),
+            labels: std::collections::BTreeMap::clone(&option.labels),
+            capacity: std::collections::BTreeMap::clone(&option.capacity),
+            allocatable: std::collections::BTreeMap::clone(&option.allocatable),
             image_id: None,
         };
         for action in after_launch(claim, &launched, self.now) {

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info, warn};
+use tracing::{Level, info};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
@@ -70,7 +70,7 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
-    /// Features to turn on or off: NodeOverlay=true|false
+    /// Features to turn on or off: NodeOverlay=true|false, SpotToSpotConsolidation=true|false
     #[arg(
         long,
         value_name = "GATES",
@@ -92,7 +92,7 @@ pub(crate) struct RunArgs {
     settings: ConfigArgs,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 enum ModeArg {
     Companion,
     Standalone,
@@ -108,24 +108,29 @@ enum ProviderArg {
 #[derive(Clone, Copy, Debug)]
 struct Gates {
     node_overlay: bool,
+    spot_to_spot: bool,
 }
 
 impl Gates {
     fn parse(text: &str) -> Result<Self, String> {
-        let mut gates = Self { node_overlay: true };
+        let mut gates = Self {
+            node_overlay: true,
+            spot_to_spot: false,
+        };
         for gate in text.split(',').map(str::trim).filter(|gate| !gate.is_empty()) {
-            match gate.split_once('=') {
-                Some(("NodeOverlay", value)) => {
-                    gates.node_overlay = value
-                        .parse()
-                        .map_err(|_| format!("NodeOverlay is {value:?}; expected true or false"))?;
-                }
+            let (name, value) = gate.split_once('=').unwrap_or((gate, ""));
+            let slot = match name {
+                "NodeOverlay" => &mut gates.node_overlay,
+                "SpotToSpotConsolidation" => &mut gates.spot_to_spot,
                 _ => {
                     return Err(format!(
-                        "{gate:?} is no gate; expected NodeOverlay=true or NodeOverlay=false"
+                        "{gate:?} is no gate; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
                     ));
                 }
-            }
+            };
+            *slot = value
+                .parse()
+                .map_err(|_| format!("{name} is {value:?}; expected true or false"))?;
         }
         Ok(gates)
     }
@@ -166,7 +171,8 @@ fn configuration(args: &RunArgs) -> Result<Config> {
 
 fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
     let Some(path) = &args.catalog else {
-        if args.provider == ProviderArg::Kwok {
+        // In standalone mode nobody else has instance types that ours would have to agree with.
+        if args.provider == ProviderArg::Kwok && args.mode == ModeArg::Companion {
             bail!(
                 "--provider kwok needs --catalog FILE: the instance types that the KWOK provider launches (its instance_types.json)"
             );
@@ -231,6 +237,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             &config.metrics_bind_address,
             &settings.metrics,
             &settings.decisions,
+            &settings.pending,
         )
         .await?;
         let probes = Server::probes(&config.health_probe_bind_address, &settings.health).await?;
@@ -242,13 +249,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
     let cluster = cluster(args).await?;
-    match mode {
-        Mode::Companion => settings.steering = Some(steering(config)?),
-        Mode::Standalone if config.prometheus_url.is_some() => {
-            warn!("prometheusUrl is set, but cost-aware overlays are written in companion mode only");
-        }
-        Mode::Standalone => {}
-    }
+    settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));
     }

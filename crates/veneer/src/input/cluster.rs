@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass};
 use kube::Resource;
 use kube::api::ApiResource;
@@ -98,6 +99,7 @@ cluster! {
     storage_classes: StorageClass,
     csi_nodes: CSINode,
     namespaces: Namespace,
+    pdbs: PodDisruptionBudget,
     deployments: Deployment,
     replica_sets: ReplicaSet,
     stateful_sets: StatefulSet,

@@ -9,6 +9,7 @@ mod accept;
 mod on_claims;
 mod on_nodes;
 mod steered;
+mod trial;
 
 use std::collections::VecDeque;
 
@@ -24,6 +25,7 @@ use super::probe::{self, Recording};
 use super::shapes::{Marks, Relaxed, Shape, Tables};
 use super::topology::{Checks, Narrowed};
 use super::{Options, ReservedMode};
+pub(super) use trial::Trial;
 
 /// What a pod's demands make of a set of requirements right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +83,10 @@ pub(super) struct Solver<'o, 'a> {
     pub(super) stopped: bool,
     /// The positions in the queue of the pods that went nowhere.
     pub(super) left_over: Vec<PodEntry>,
+    /// Nodes as they were before something was tried, while that may be taken back.
+    pub(super) trial: Option<Trial>,
+    /// The trials within which that one is made.
+    outer: Vec<Trial>,
     /// The pod that is watched, for explanations.
     pub(super) recording: Option<Recording<'a>>,
 }
@@ -113,6 +119,8 @@ impl<'o, 'a> Solver<'o, 'a> {
             steering: None,
             stopped: false,
             left_over: Vec::new(),
+            trial: None,
+            outer: Vec::new(),
             recording: None,
         }
     }

@@ -108,6 +108,9 @@ impl Solver<'_, '_> {
             topology,
             ..
         } = &mut self.model;
+        if let Some(trial) = &mut self.trial {
+            trial.save(id, &nodes[id]);
+        }
         let (node, shape) = (&mut nodes[id], &shapes[shape]);
         for (left, needed) in node.remaining.iter_mut().zip(&sizes[entry.size].amounts) {
             *left -= needed;

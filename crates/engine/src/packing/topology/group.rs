@@ -216,6 +216,26 @@ impl Group {
         self.occupied += usize::from(now_occupied);
     }
 
+    /// Counts `pods` more, or fewer, in a domain; says what was there before (negative for a domain not known).
+    pub(super) fn change(&mut self, domain: usize, pods: i32) -> i32 {
+        let before = self.slot(domain).map_or(UNKNOWN, |count| *count);
+        let after = before.max(0).saturating_add(pods).max(0);
+        self.restore(domain, after);
+        before
+    }
+
+    /// Sets the number of pods in a domain.
+    pub(super) fn restore(&mut self, domain: usize, count: i32) {
+        let Some(slot) = self.slot(domain) else { return };
+        let was_occupied = *slot > 0;
+        *slot = count;
+        match (was_occupied, count > 0) {
+            (false, true) => self.occupied += 1,
+            (true, false) => self.occupied = self.occupied.saturating_sub(1),
+            _ => {}
+        }
+    }
+
     fn slot(&mut self, domain: usize) -> Option<&mut i32> {
         if self.counts.len() <= domain {
             self.counts.resize(domain + 1, UNKNOWN);

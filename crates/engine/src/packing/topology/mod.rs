@@ -57,6 +57,17 @@ pub(super) struct Topology<'a> {
     /// The domains of a key that a state allows, with the number of domains known then.
     masks: FastMap<(StateId, KeyId), (usize, BitSet)>,
     filtered: FastMap<(GroupId, StateId, TaintsId), bool>,
+    /// What counts were before they changed, in order, while that is written down.
+    journal: Vec<Vec<Before>>,
+}
+
+/// A count before it changed.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    is_inverse: bool,
+    group: GroupId,
+    domain: usize,
+    count: i32,
 }
 
 /// What a pod is to the rules: its namespace and its labels.
@@ -80,6 +91,7 @@ impl<'a> Topology<'a> {
             inverse_index: FastMap::default(),
             masks: FastMap::default(),
             filtered: FastMap::default(),
+            journal: Vec::new(),
         }
     }
 
@@ -360,10 +372,10 @@ impl<'a> Topology<'a> {
             if !self.filter_matches(id, placed.state, placed.taints, states, taints) {
                 continue;
             }
-            let group = &mut self.groups[id];
+            let group = &self.groups[id];
             let domains = &mut self.keys[group.key];
             if domains.is_hostname() {
-                group.record(placed.host, 1);
+                self.change(false, id, placed.host, 1);
                 continue;
             }
             let Some(requirement) = states.get(placed.state).get(domains.symbol()) else {
@@ -372,25 +384,103 @@ impl<'a> Topology<'a> {
             if group.kind == Kind::AntiAffinity {
                 // Every domain that the pod might land in is taken.
                 for value in requirement.values() {
-                    group.record(domains.number(*value), 1);
+                    let domain = self.keys[self.groups[id].key].number(*value);
+                    self.change(false, id, domain, 1);
                 }
             } else if let Some(value) = requirement.single_value() {
-                group.record(domains.number(value), 1);
+                let domain = domains.number(value);
+                self.change(false, id, domain, 1);
             }
         }
         for &id in inverse_owned {
-            let group = &mut self.inverse[id];
-            let domains = &mut self.keys[group.key];
+            let group = &self.inverse[id];
+            let domains = &self.keys[group.key];
             if domains.is_hostname() {
-                group.record(placed.host, 1);
+                self.change(true, id, placed.host, 1);
                 continue;
             }
             let Some(requirement) = states.get(placed.state).get(domains.symbol()) else {
                 continue;
             };
             for value in requirement.values() {
-                group.record(domains.number(*value), 1);
+                let domain = self.keys[self.inverse[id].key].number(*value);
+                self.change(true, id, domain, 1);
             }
+        }
+    }
+
+    fn change(&mut self, is_inverse: bool, group: GroupId, domain: usize, pods: i32) {
+        let table = if is_inverse {
+            &mut self.inverse
+        } else {
+            &mut self.groups
+        };
+        let count = table[group].change(domain, pods);
+        if let Some(journal) = self.journal.last_mut() {
+            journal.push(Before {
+                is_inverse,
+                group,
+                domain,
+                count,
+            });
+        }
+    }
+
+    /// Notes that a pod left the node at `position` of the view, where it was counted from the start.
+    pub(super) fn forget(
+        &mut self,
+        selected: &[GroupId],
+        inverse_owned: &[GroupId],
+        position: usize,
+        states: &States,
+        taints: &TaintLists,
+    ) {
+        let Some(node) = self.view.nodes.get(position) else {
+            return;
+        };
+        let (name, labels, state, node_taints) = (node.name, node.labels, node.state, node.taints);
+        for (is_inverse, ids) in [(false, selected), (true, inverse_owned)] {
+            for &id in ids {
+                if !is_inverse && !self.filter_matches(id, state, node_taints, states, taints) {
+                    continue;
+                }
+                let table = if is_inverse { &self.inverse } else { &self.groups };
+                let domains = &mut self.keys[table[id].key];
+                let value = labels
+                    .get(states.vocabulary.text(domains.symbol()))
+                    .map(String::as_str)
+                    .or((domains.is_hostname() && !is_inverse).then_some(name));
+                if let Some(value) = value.and_then(|value| states.vocabulary.get(value)) {
+                    let domain = domains.number(value);
+                    self.change(is_inverse, id, domain, -1);
+                }
+            }
+        }
+    }
+
+    /// From now on changes of counts are written down.
+    pub(super) fn begin(&mut self) {
+        self.journal.push(Vec::new());
+    }
+
+    /// Keeps or takes back what has changed since [`Topology::begin`].
+    pub(super) fn end(&mut self, keep: bool) {
+        let journal = self.journal.pop().unwrap_or_default();
+        if keep {
+            self.journal
+                .iter_mut()
+                .last()
+                .into_iter()
+                .for_each(|outer| outer.extend(&journal));
+            return;
+        }
+        for before in journal.into_iter().rev() {
+            let table = if before.is_inverse {
+                &mut self.inverse
+            } else {
+                &mut self.groups
+            };
+            table[before.group].restore(before.domain, before.count);
         }
     }
 

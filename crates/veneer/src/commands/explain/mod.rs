@@ -1,5 +1,6 @@
 //! `veneer explain`: why a decision was made, and what would change it.
 
+mod node;
 mod nodeclaim;
 mod nodepool;
 mod pod;
@@ -22,6 +23,7 @@ pub(crate) struct ExplainArgs {
 #[derive(Debug, Subcommand)]
 enum Explain {
     Pod(pod::PodArgs),
+    Node(node::NodeArgs),
     Nodepool(nodepool::NodepoolArgs),
     Nodeclaim(nodeclaim::NodeclaimArgs),
 }
@@ -36,6 +38,7 @@ enum Format {
 pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
     match &args.subject {
         Explain::Pod(args) => pod::run(args),
+        Explain::Node(args) => node::run(args),
         Explain::Nodepool(args) => nodepool::run(args),
         Explain::Nodeclaim(args) => nodeclaim::run(args),
     }

@@ -22,6 +22,14 @@ pub(super) struct StandaloneArgs {
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration, env = "VENEER_BATCH_MAX_DURATION")]
     batch_max_duration: Duration,
 
+    /// Standalone: how long a decision to remove nodes waits for a second look before it is carried out
+    #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration, env = "VENEER_DISRUPTION_VALIDATION")]
+    disruption_validation: Duration,
+
+    /// Standalone: the percentage of its price that replacing a node has to save at least
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=99), env = "VENEER_LEAST_SAVING")]
+    least_saving: u8,
+
     /// Standalone with kwok: how long the launch of an instance takes
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_launch_delay: Duration,
@@ -48,8 +56,8 @@ fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// How to provision; none in companion mode, for a single pass and for a dry run.
-pub(super) fn settings(args: &RunArgs, settings: &Settings) -> Option<Provisioning> {
-    if settings.mode != Mode::Standalone || args.once || args.dry_run {
+pub(super) fn settings(all: &RunArgs, settings: &Settings) -> Option<Provisioning> {
+    if settings.mode != Mode::Standalone || all.once || all.dry_run {
         return None;
     }
     if settings.provider != Provider::Kwok {
@@ -58,13 +66,16 @@ pub(super) fn settings(args: &RunArgs, settings: &Settings) -> Option<Provisioni
         );
         return None;
     }
-    let args = &args.standalone;
+    let args = &all.standalone;
     let mut provisioning = Provisioning::new(std::sync::Arc::clone(&settings.catalogue));
     provisioning.node_overlay_gate = settings.node_overlay_gate;
     provisioning.meters = settings.metrics.provisioning.clone();
     let signed = |duration: Duration| duration.try_into().unwrap_or_default();
     provisioning.rules.window.idle = signed(args.batch_idle_duration);
     provisioning.rules.window.max = signed(args.batch_max_duration);
+    provisioning.rules.disruption.validation = signed(args.disruption_validation);
+    provisioning.rules.disruption.spot_to_spot = all.feature_gates.spot_to_spot;
+    provisioning.rules.disruption.least_saving = f64::from(args.least_saving) / 100.0;
     provisioning.kwok = kwok::Settings {
         launch_delay: args.kwok_launch_delay,
         start_delay: args.kwok_start_delay,

@@ -107,6 +107,7 @@ const POD: Keep = Fields(&[
         "status",
         Fields(&[
             ("phase", All),
+            ("startTime", All),
             ("nominatedNodeName", All),
             ("conditions", CONDITION),
             ("containerStatuses", CONTAINER_STATUS),
@@ -121,7 +122,10 @@ const NODE: Keep = Fields(&[
         "spec",
         Fields(&[("providerID", All), ("taints", All), ("unschedulable", All)]),
     ),
-    ("status", Fields(&[("capacity", All), ("allocatable", All)])),
+    (
+        "status",
+        Fields(&[("capacity", All), ("allocatable", All), ("conditions", CONDITION)]),
+    ),
 ]);
 
 const DAEMON_SET: Keep = Fields(&[
@@ -199,9 +203,13 @@ pub(super) fn keep(kind: &str, value: Value) -> Value {
         "StorageClass" => &STORAGE_CLASS,
         "CSINode" => &PLAIN,
         "Namespace" => &Fields(&[("metadata", METADATA)]),
-        "NodePool" | "NodeOverlay" | "Overprovisioner" | "NodeClaim" | "EC2NodeClass" | "KWOKNodeClass" => {
-            &SETTINGS
-        }
+        "NodePool"
+        | "NodeOverlay"
+        | "Overprovisioner"
+        | "NodeClaim"
+        | "EC2NodeClass"
+        | "KWOKNodeClass"
+        | "PodDisruptionBudget" => &SETTINGS,
         _ => &Fields(&[("metadata", METADATA)]),
     };
     kept(keep, value).unwrap_or(Value::Null)

@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use veneer_controllers::embedded::Publisher;
+use veneer_controllers::standalone::Pending;
 use veneer_controllers::{ApplyRequest, Decisions, Health, Metrics, ServeError, Server};
 use veneer_world::picture::Summary;
 use veneer_world::{Scenario, World, catalogue};
@@ -99,8 +100,11 @@ pub(super) fn run(args: &RunArgs, config: &Config) -> Result<()> {
 
 async fn live(args: &EmbeddedArgs, config: &Config, world: World, twin: World) -> Result<()> {
     let (metrics, decisions, health) = (Metrics::new(), Decisions::default(), Health::default());
+    let pending = Pending::default();
     let (requests, mut asked) = mpsc::channel::<ApplyRequest>(16);
-    let serve = async |address: &str| Server::embedded(address, &metrics, &decisions, requests.clone()).await;
+    let serve = async |address: &str| {
+        Server::embedded(address, &metrics, &decisions, &pending, requests.clone()).await
+    };
     let observers = bind(&config.metrics_bind_address, EVERYWHERE[0], serve).await?;
     let probe = async |address: &str| Server::probes(address, &health).await;
     let probes = bind(&config.health_probe_bind_address, EVERYWHERE[1], probe).await?;
@@ -110,7 +114,7 @@ async fn live(args: &EmbeddedArgs, config: &Config, world: World, twin: World) -
     for server in observers.into_iter().chain(probes) {
         servers.spawn(server.run());
     }
-    let mut publisher = Publisher::new(&metrics, &decisions, &health);
+    let mut publisher = Publisher::new(&metrics, &decisions, &pending, &health);
     let mut stage = Stage::new(args, world, twin);
     let mut screen = view::Screen::new(addresses, args.every);
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;

@@ -1,0 +1,507 @@
+//! Which nodes go, because others can take their pods, for less or at all; and why the others stay.
+//!
+//! [`decide`] looks at a whole cluster. Commands that launch replacements live in the objects ([`commands`]); a new one
+//! is proposed, looked at again after a while on what is there then, and started if it still holds. Empty nodes go
+//! first, then drifted ones, then nodes whose pods fit elsewhere or on a cheaper new node. Prices are those after
+//! overlays, so a new discount moves nodes over as budgets allow; it never makes a node drift.
+//!
+//! Invariants: what goes is strictly dearer than what comes; budgets count every node that is going, about to go or
+//! not ready; a node is tainted only while a command needs it to be; every node has a fate, and one that stays names
+//! everything that keeps it.
+
+mod blockers;
+mod budgets;
+mod candidates;
+mod commands;
+pub(crate) mod drift;
+mod memory;
+mod pdbs;
+mod replacement;
+mod search;
+
+pub use blockers::Blocker;
+pub(crate) use commands::Commands;
+pub use memory::Memory;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::labels::veneer;
+
+use crate::packing::relocation::Relocation;
+use crate::packing::{Options, Problem, ReservedMode};
+use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, name, provider_id};
+use crate::provision::{self, Market, relevant};
+use budgets::{Budgets, Reason};
+use candidates::{Candidate, Candidates};
+use commands::Replaces;
+use memory::Proposal;
+use search::{Found, Search, Verdict, may_drift};
+
+/// How long until something that was ordered and cannot be seen is ordered again.
+const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// How to disrupt.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Policy {
+    /// How long a command waits for a second look.
+    pub validation: SignedDuration,
+    /// The share of a node's price that a replacement has to save at least: nobody's pods move for cents.
+    pub least_saving: f64,
+    /// Whether spot nodes are replaced by spot nodes.
+    pub spot_to_spot: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            validation: SignedDuration::from_secs(15),
+            least_saving: 0.01,
+            spot_to_spot: false,
+        }
+    }
+}
+
+/// Nodes that go together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Command {
+    /// Why: `empty`, `drifted` or `underutilized`.
+    pub reason: &'static str,
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// How many nodes are launched first.
+    pub replacements: usize,
+    /// The type and price of the one that was chosen for its price.
+    pub replacement: Option<(String, f64)>,
+    /// In dollars per hour.
+    pub saving: f64,
+    /// Where each pod would go, as `namespace/name` and the name of a node; none for a new one.
+    pub moves: Vec<(String, Option<String>)>,
+}
+
+/// What becomes of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Fate {
+    /// The node.
+    pub node: String,
+    /// Its claim, if it has one.
+    pub claim: Option<String>,
+    /// Its pool.
+    pub pool: String,
+    /// Its instance type.
+    pub instance_type: String,
+    /// What it costs after overlays, in dollars per hour.
+    pub price: Option<f64>,
+    /// How many pods would need another place.
+    pub pods: usize,
+    /// What happens.
+    pub outcome: Outcome,
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// It is going away.
+    Leaving,
+    /// It goes with a command, now or after a second look.
+    Goes(Command),
+    /// It stays, for all of these reasons.
+    Stays(Vec<Blocker>),
+}
+
+/// What a pass came to.
+#[derive(Clone, Debug, Default)]
+pub struct Decision {
+    /// What shall be done.
+    pub plan: Plan,
+    /// What was started.
+    pub started: Vec<Command>,
+    /// What becomes of every node, by name.
+    pub fates: Vec<Fate>,
+    /// Whether the cluster was looked at anew; else nothing had changed.
+    pub is_new: bool,
+}
+
+/// Decides what goes now.
+pub fn decide(
+    snapshot: &Snapshot,
+    market: &mut Market,
+    policy: &Policy,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Decision {
+    let mut decision = Decision::default();
+    let is_due = memory.look_again.is_some_and(|at| at <= now);
+    if !memory.has_changed(snapshot, market) && !is_due {
+        decision.fates.clone_from(&memory.fates);
+        decision.plan.look_again = memory.look_again;
+        return decision;
+    }
+    decision.is_new = true;
+    let commands = Commands::read(snapshot);
+    let candidates = Candidates::new(snapshot, &commands, market, now);
+    carry_on(&commands, snapshot, market, now, &mut decision.plan);
+    let pools = snapshot.node_pools.iter().map(|pool| &**pool);
+    let mut budgets = Budgets::new(pools, &candidates.counts, now);
+    let whole = budgets.clone();
+    let objects = provision::objects(snapshot, memory.pods(snapshot), market, now);
+    let problem = Problem::with_evaluation(&objects, market.catalogue(), market.evaluation().clone());
+    let movable: Vec<usize> = relevant(snapshot)
+        .enumerate()
+        .filter(|(_, pod)| candidates::is_reschedulable(pod))
+        .map(|(at, _)| at)
+        .collect();
+    let options = Options {
+        reserved: ReservedMode::Fallback,
+        ..Options::default()
+    };
+    let relocation = Relocation::new(&problem, options, &movable);
+    let catalogue = std::sync::Arc::clone(market.catalogue());
+    let mut search = Search::new(relocation, &candidates, &catalogue, &objects, policy);
+    search.judge_alone();
+    let waiting = memory.proposal.take_if(|proposal| proposal.due <= now);
+    let mut chosen = waiting.map_or_else(Vec::new, |due| validate(&due, &mut search, &mut budgets));
+    if let Some(proposal) = &memory.proposal {
+        decision.plan.look_again(proposal.due);
+        chosen = named(proposal, &candidates);
+    } else if !chosen.is_empty() {
+        start(&chosen, &search, snapshot, market, now, &mut decision);
+    } else {
+        chosen = search.find(&mut budgets, memory.turn);
+        if policy.validation <= SignedDuration::ZERO {
+            start(&chosen, &search, snapshot, market, now, &mut decision);
+        } else if !chosen.is_empty() {
+            let due = now.checked_add(policy.validation).unwrap_or(now);
+            memory.proposal = Some(propose(&chosen, &candidates, due));
+            decision.plan.look_again(due);
+        }
+    }
+    memory.turn += decision.started.len();
+    if !decision.plan.actions.is_empty() {
+        // What could not be carried out has to be decided again, even if nothing changes.
+        decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
+    }
+    decision.fates = fates(&search, &chosen, &whole, snapshot);
+    timers(&decision.fates, now, &mut decision.plan);
+    memory.fates.clone_from(&decision.fates);
+    memory.look_again = decision.plan.look_again;
+    decision
+}
+
+/// Carries commands under way on. A node that somebody protects in the meantime stays.
+fn carry_on(commands: &Commands<'_>, snapshot: &Snapshot, market: &Market, now: Timestamp, plan: &mut Plan) {
+    if commands.list.is_empty() {
+        commands::carry_on(commands, snapshot, |_| true, plan);
+        return;
+    }
+    let free = Candidates::new(snapshot, &Commands::default(), market, now);
+    let kept: BTreeMap<&str, bool> = free
+        .list
+        .iter()
+        .map(|one| {
+            // Disruption budgets are respected while the node is drained.
+            let holds = |blocker: &Blocker| {
+                matches!(blocker, Blocker::NodeAnnotation | Blocker::PodAnnotation { .. })
+            };
+            let is_kept = one.held.iter().any(holds) && !(one.drifted.is_some() && may_drift(one));
+            (one.claim_name(), is_kept)
+        })
+        .collect();
+    let still_free = |claim: &str| !kept.get(claim).copied().unwrap_or(false);
+    commands::carry_on(commands, snapshot, still_free, plan);
+}
+
+fn propose(found: &[Found], candidates: &Candidates<'_>, due: Timestamp) -> Proposal {
+    let claims = |found: &Found| {
+        let nodes = found.nodes.iter().filter_map(|at| candidates.list.get(*at));
+        nodes.map(|one| one.claim_name().to_owned()).collect()
+    };
+    Proposal {
+        due,
+        commands: found.iter().map(|found| (found.reason, claims(found))).collect(),
+    }
+}
+
+/// The positions of the claims of a proposal's command, if all are still there.
+fn positions(claims: &[String], candidates: &Candidates<'_>) -> Option<Vec<usize>> {
+    claims
+        .iter()
+        .map(|claim| candidates.list.iter().position(|one| one.claim_name() == claim))
+        .collect()
+}
+
+/// A proposal as it stands, for whoever wants to know.
+fn named(proposal: &Proposal, candidates: &Candidates<'_>) -> Vec<Found> {
+    let commands = proposal.commands.iter();
+    commands
+        .filter_map(|(reason, claims)| {
+            Some(Found {
+                reason: *reason,
+                nodes: positions(claims, candidates)?,
+                claims: Vec::new(),
+                replacement: None,
+                saving: 0.0,
+                moves: Vec::new(),
+            })
+        })
+        .collect()
+}
+
+/// Looks at proposed commands again, on what is there now.
+fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &mut Budgets) -> Vec<Found> {
+    let mut found = Vec::new();
+    for (reason, claims) in &proposal.commands {
+        let Some(nodes) = positions(claims, search.candidates) else {
+            continue;
+        };
+        let mut left = budgets.clone();
+        let allowed = nodes.iter().all(|at| {
+            let one = search.candidates.list.get(*at);
+            one.is_some_and(|one| {
+                let free = match reason {
+                    Reason::Drifted => may_drift(one),
+                    Reason::Empty | Reason::Underutilized => one.is_free(),
+                };
+                let fits = left.left(one.pool_name(), *reason) > 0;
+                left.take(one.pool_name());
+                free && fits && one.reason() == *reason
+            })
+        });
+        if !allowed {
+            continue;
+        }
+        match search.attempt(&nodes, *reason) {
+            Verdict::Goes {
+                claims,
+                replacement,
+                saving,
+                moves,
+            } => {
+                search.relocation.keep();
+                *budgets = left;
+                found.push(Found {
+                    reason: *reason,
+                    nodes,
+                    claims,
+                    replacement,
+                    saving,
+                    moves,
+                });
+            }
+            Verdict::Stays(_) => search.relocation.undo(),
+        }
+    }
+    found
+}
+
+/// Starts commands: nodes without replacements are deleted, replacements are made.
+fn start(
+    found: &[Found],
+    search: &Search<'_, '_, '_, '_>,
+    snapshot: &Snapshot,
+    market: &Market,
+    now: Timestamp,
+    decision: &mut Decision,
+) {
+    let mut number = 0_usize;
+    for found in found {
+        let nodes: Vec<&Candidate<'_>> = found
+            .nodes
+            .iter()
+            .filter_map(|at| search.candidates.list.get(*at))
+            .collect();
+        let command = summary(found, &nodes, search);
+        for one in &nodes {
+            decision.plan.push(announce(one, &command));
+            if found.claims.is_empty() {
+                decision.plan.push(Action::DeleteClaim {
+                    target: Target::from(&one.claim.metadata),
+                    reason: found.reason.word(),
+                });
+            }
+        }
+        let replaces = Replaces {
+            reason: found.reason,
+            of: found.claims.len(),
+            claims: nodes.iter().map(|one| one.claim_name().to_owned()).collect(),
+        };
+        for new in &found.claims {
+            let mut pools = snapshot.node_pools.iter();
+            let Some(pool) = pools.find(|pool| name(&pool.metadata) == new.node_pool) else {
+                continue;
+            };
+            let pods: Vec<_> = new
+                .pods
+                .iter()
+                .filter_map(|at| search.objects.pods.get(*at))
+                .collect();
+            let vocabulary = search.relocation.vocabulary();
+            let mut claim = provision::dynamic(pool, new, vocabulary, market, &pods, (now, number));
+            number += 1;
+            let annotations = claim.metadata.annotations.get_or_insert_default();
+            annotations.insert(veneer::REPLACES.to_owned(), replaces.text());
+            decision.plan.push(Action::CreateClaim(Box::new(claim)));
+        }
+        decision.started.push(command);
+    }
+}
+
+fn announce(one: &Candidate<'_>, command: &Command) -> Action {
+    let how = match (&command.replacement, command.replacements) {
+        (Some((it, price)), _) => format!("replaced by {it} at ${price:.4}/h"),
+        (None, 0) => "its pods fit elsewhere".to_owned(),
+        (None, new) => format!("replaced by {new} new nodes"),
+    };
+    Action::Announce(Announcement {
+        subject: Subject {
+            api_version: "karpenter.sh/v1",
+            kind: "NodeClaim",
+            target: Target::from(&one.claim.metadata),
+        },
+        is_warning: false,
+        reason: "Disrupting",
+        message: format!(
+            "{}: {how}; {} of {} nodes, saves ${:.4}/h",
+            command.reason,
+            one.node_name(),
+            command.nodes.len(),
+            command.saving
+        ),
+    })
+}
+
+fn summary(found: &Found, nodes: &[&Candidate<'_>], search: &Search<'_, '_, '_, '_>) -> Command {
+    let moves = found.moves.iter().map(|(pod, node)| {
+        let place = node.map(|node| search.relocation.name(node).to_owned());
+        (search.pod_name(*pod), place)
+    });
+    Command {
+        moves: moves.collect(),
+        reason: found.reason.word(),
+        nodes: nodes.iter().map(|one| one.node_name().to_owned()).collect(),
+        replacements: found.claims.len(),
+        replacement: found.replacement.clone(),
+        saving: found.saving,
+    }
+}
+
+/// What becomes of every node.
+fn fates(
+    search: &Search<'_, '_, '_, '_>,
+    chosen: &[Found],
+    budgets: &Budgets,
+    snapshot: &Snapshot,
+) -> Vec<Fate> {
+    let list = &search.candidates.list;
+    let mut command_of: BTreeMap<usize, Command> = BTreeMap::new();
+    let mut going: Vec<String> = Vec::new();
+    for found in chosen {
+        let nodes: Vec<&Candidate<'_>> = found.nodes.iter().filter_map(|at| list.get(*at)).collect();
+        going.extend(nodes.iter().map(|one| one.claim_name().to_owned()));
+        let command = summary(found, &nodes, search);
+        command_of.extend(found.nodes.iter().map(|at| (*at, command.clone())));
+    }
+    let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
+    for (at, one) in list.iter().enumerate() {
+        let outcome = match command_of.remove(&at) {
+            Some(command) => Outcome::Goes(command),
+            None => Outcome::Stays(keeps(one, search.alone(at), budgets, &going)),
+        };
+        let fate = Fate {
+            node: one.node_name().to_owned(),
+            claim: Some(one.claim_name().to_owned()),
+            pool: one.pool_name().to_owned(),
+            instance_type: one.instance_type.to_owned(),
+            price: one.price,
+            pods: one.pods,
+            outcome,
+        };
+        fates.insert(fate.node.clone(), fate);
+    }
+    for node in &search.candidates.unmanaged {
+        let fate = plain(node, None, Outcome::Stays(vec![Blocker::Unmanaged]));
+        fates.insert(fate.node.clone(), fate);
+    }
+    let claims: BTreeMap<&str, &str> = snapshot
+        .node_claims
+        .iter()
+        .filter_map(|claim| Some((provider_id(claim)?, name(&claim.metadata))))
+        .collect();
+    for node in &snapshot.nodes {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
+        let claim = id.and_then(|id| claims.get(id)).map(|claim| (*claim).to_owned());
+        let node_name = name(&node.metadata).to_owned();
+        fates
+            .entry(node_name)
+            .or_insert_with(|| plain(node, claim, Outcome::Leaving));
+    }
+    fates.into_values().collect()
+}
+
+fn plain(node: &k8s_openapi::api::core::v1::Node, claim: Option<String>, outcome: Outcome) -> Fate {
+    let text = |key| {
+        crate::plan::label(&node.metadata, key)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Fate {
+        node: name(&node.metadata).to_owned(),
+        claim,
+        pool: text(veneer_api::labels::karpenter::NODEPOOL),
+        instance_type: text(veneer_api::labels::kubernetes::INSTANCE_TYPE),
+        price: None,
+        pods: 0,
+        outcome,
+    }
+}
+
+/// Everything that keeps a node.
+fn keeps(one: &Candidate<'_>, alone: Option<&Verdict>, budgets: &Budgets, going: &[String]) -> Vec<Blocker> {
+    let reason = one.reason();
+    let mut blockers = one.held.clone();
+    if reason == Reason::Drifted {
+        if may_drift(one) {
+            blockers.clear();
+        }
+    } else {
+        blockers.extend(one.unconsolidated.iter().cloned());
+    }
+    if let Some(Verdict::Stays(blocker)) = alone {
+        blockers.push(blocker.clone());
+    }
+    let rule = budgets.of(one.pool_name(), reason);
+    if let Some(allowed) = rule.allowed.filter(|allowed| *allowed <= rule.disrupted) {
+        blockers.push(Blocker::Budget {
+            pool: one.pool_name().to_owned(),
+            reason: reason.word(),
+            allowed,
+            disrupted: rule.disrupted,
+            until: rule.until,
+        });
+    }
+    if blockers.is_empty() {
+        blockers.push(Blocker::Waits {
+            claims: going.to_vec(),
+        });
+    }
+    blockers
+}
+
+/// Remembers when time alone changes something.
+fn timers(fates: &[Fate], now: Timestamp, plan: &mut Plan) {
+    for fate in fates {
+        let Outcome::Stays(blockers) = &fate.outcome else {
+            continue;
+        };
+        for blocker in blockers {
+            let at = match blocker {
+                Blocker::Quiet { until, .. } | Blocker::Nominated { until } => Some(*until),
+                Blocker::PodAnnotation { until, .. } | Blocker::Budget { until, .. } => *until,
+                _ => None,
+            };
+            if let Some(at) = at.filter(|at| *at > now) {
+                plan.look_again(at);
+            }
+        }
+    }
+}

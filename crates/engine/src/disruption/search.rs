@@ -1,0 +1,403 @@
+//! Which nodes can go, alone and together.
+//!
+//! Every node is judged by itself first: that is what an explanation says, and nodes that cannot go by themselves are
+//! not tried again one by one. Then commands are looked for in two ways, and the one that saves more is taken: first
+//! the largest prefix of nodes, by dollars per disturbance, that one new node or none can replace (as Karpenter looks
+//! for them), then node after node; or node after node from the start.
+
+use std::collections::BTreeMap;
+
+use super::Policy;
+use super::blockers::Blocker;
+use super::budgets::{Budgets, Reason};
+use super::candidates::{Candidate, Candidates};
+use super::replacement::{Replacement, narrow};
+use crate::instance_type::Catalogue;
+use crate::packing::relocation::{Moved, Relocation};
+use crate::packing::{NewNodeClaim, Objects};
+
+/// How many nodes are tried together at most.
+const TOGETHER: usize = 100;
+
+/// What would happen to some nodes.
+#[derive(Clone, Debug)]
+pub(super) enum Verdict {
+    /// They go, and what is launched first. The saving is in dollars per hour.
+    Goes {
+        claims: Vec<NewNodeClaim>,
+        /// The type and price of the one replacement that was chosen for its price.
+        replacement: Option<(String, f64)>,
+        saving: f64,
+        /// Where the pods go: the number of a node, or none for a new one.
+        moves: Vec<(usize, Option<usize>)>,
+    },
+    /// They stay.
+    Stays(Blocker),
+}
+
+/// Nodes that go together.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) reason: Reason,
+    /// Positions in the list of candidates.
+    pub(super) nodes: Vec<usize>,
+    pub(super) claims: Vec<NewNodeClaim>,
+    pub(super) replacement: Option<(String, f64)>,
+    pub(super) saving: f64,
+    pub(super) moves: Vec<(usize, Option<usize>)>,
+}
+
+/// A cluster that is being searched.
+pub(super) struct Search<'s, 'a, 'o, 'p> {
+    pub(super) relocation: Relocation<'o, 'p>,
+    pub(super) candidates: &'s Candidates<'a>,
+    pub(super) catalogue: &'s Catalogue,
+    pub(super) objects: &'p Objects,
+    pub(super) policy: &'s Policy,
+    /// Whether each candidate can go by itself: without a new node, with one, or not.
+    alone: Vec<Option<Verdict>>,
+}
+
+impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
+    pub(super) fn new(
+        relocation: Relocation<'o, 'p>,
+        candidates: &'s Candidates<'a>,
+        catalogue: &'s Catalogue,
+        objects: &'p Objects,
+        policy: &'s Policy,
+    ) -> Self {
+        Self {
+            relocation,
+            candidates,
+            catalogue,
+            objects,
+            policy,
+            alone: Vec::new(),
+        }
+    }
+
+    fn candidate(&self, at: usize) -> Option<&'s Candidate<'a>> {
+        self.candidates.list.get(at)
+    }
+
+    /// What is known about each candidate by itself; none where nothing had to be tried.
+    pub(super) fn alone(&self, at: usize) -> Option<&Verdict> {
+        self.alone.get(at).and_then(Option::as_ref)
+    }
+
+    /// Judges every node by itself.
+    pub(super) fn judge_alone(&mut self) {
+        self.alone = Vec::with_capacity(self.candidates.list.len());
+        for at in 0..self.candidates.list.len() {
+            let worth_it = self.candidate(at).is_some_and(|one| {
+                let hopeless =
+                    |blocker: &Blocker| matches!(blocker, Blocker::NotInitialised | Blocker::NoPool { .. });
+                !one.held.iter().chain(&one.unconsolidated).any(hopeless)
+            });
+            let verdict = worth_it.then(|| {
+                let reason = self
+                    .candidate(at)
+                    .map_or(Reason::Underutilized, Candidate::reason);
+                let verdict = self.attempt(&[at], reason);
+                self.relocation.undo();
+                verdict
+            });
+            self.alone.push(verdict);
+        }
+    }
+
+    /// Takes nodes away; what was tried stands until it is kept or undone.
+    pub(super) fn attempt(&mut self, nodes: &[usize], reason: Reason) -> Verdict {
+        let chosen: Vec<&Candidate<'a>> = nodes.iter().filter_map(|at| self.candidate(*at)).collect();
+        let numbers: Vec<usize> = chosen
+            .iter()
+            .filter_map(|one| self.relocation.number(one.node_name()))
+            .collect();
+        let moved = self.relocation.without(&numbers);
+        if numbers.len() != nodes.len() {
+            return Verdict::Stays(Blocker::NotInitialised);
+        }
+        match self.weigh(&chosen, &moved, reason) {
+            Ok(verdict) => verdict,
+            Err(blocker) => Verdict::Stays(blocker),
+        }
+    }
+
+    /// A pod as people call it.
+    pub(super) fn pod_name(&self, at: usize) -> String {
+        let Some(pod) = self.objects.pods.get(at) else {
+            return String::new();
+        };
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        format!("{namespace}/{}", pod.metadata.name.as_deref().unwrap_or_default())
+    }
+
+    fn names(&self, pods: impl Iterator<Item = usize>) -> Vec<String> {
+        pods.map(|at| self.pod_name(at)).collect()
+    }
+
+    fn weigh(
+        &mut self,
+        chosen: &[&Candidate<'a>],
+        moved: &Moved,
+        reason: Reason,
+    ) -> Result<Verdict, Blocker> {
+        if !moved.nowhere.is_empty() {
+            return Err(Blocker::NoPlace {
+                pods: self.names(moved.nowhere.iter().copied()),
+            });
+        }
+        if let Some(node) = moved.unready {
+            return Err(Blocker::Starting {
+                node: self.relocation.name(node).to_owned(),
+            });
+        }
+        let on_nodes = moved.on_nodes.iter().map(|(pod, node)| (*pod, Some(*node)));
+        let on_claims = moved.on_claims.iter().flatten().map(|pod| (*pod, None));
+        let moves: Vec<(usize, Option<usize>)> = on_nodes.chain(on_claims).collect();
+        let price: f64 = chosen.iter().filter_map(|one| one.price).sum();
+        let stuck = || self.names(moved.on_claims.iter().flatten().copied());
+        if moved.on_claims.is_empty() {
+            return Ok(Verdict::Goes {
+                claims: Vec::new(),
+                replacement: None,
+                saving: price,
+                moves,
+            });
+        }
+        if moved.on_claims.len() > 1 && reason != Reason::Drifted {
+            return Err(Blocker::SeveralNodes {
+                pods: stuck(),
+                nodes: moved.on_claims.len(),
+            });
+        }
+        let pods = stuck();
+        let claims = self.relocation.new_claims().map_err(|why| Blocker::MinValues {
+            pods: pods.clone(),
+            why: why.message,
+        })?;
+        if reason == Reason::Drifted {
+            return Ok(Verdict::Goes {
+                claims,
+                replacement: None,
+                saving: 0.0,
+                moves,
+            });
+        }
+        let Some(claim) = claims.into_iter().next() else {
+            return Err(Blocker::NoPlace { pods });
+        };
+        let Replacement {
+            claim,
+            price: new_price,
+            instance_type,
+        } = narrow(
+            &self.relocation,
+            self.catalogue,
+            chosen,
+            claim,
+            || pods.clone(),
+            self.policy,
+        )?;
+        Ok(Verdict::Goes {
+            claims: vec![claim],
+            replacement: Some((instance_type, new_price)),
+            saving: price - new_price,
+            moves,
+        })
+    }
+
+    /// Keeps the last attempt if it came to something.
+    fn settle(&mut self, reason: Reason, nodes: &[usize], verdict: Verdict, found: &mut Vec<Found>) -> bool {
+        let Verdict::Goes {
+            claims,
+            replacement,
+            saving,
+            moves,
+        } = verdict
+        else {
+            self.relocation.undo();
+            return false;
+        };
+        self.relocation.keep();
+        found.push(Found {
+            reason,
+            nodes: nodes.to_vec(),
+            claims,
+            replacement,
+            saving,
+            moves,
+        });
+        true
+    }
+
+    /// Looks for commands within the budgets.
+    pub(super) fn find(&mut self, budgets: &mut Budgets, turn: usize) -> Vec<Found> {
+        let mut found = Vec::new();
+        let list = &self.candidates.list;
+        let of_reason = |reason: Reason| {
+            let all = list.iter().enumerate();
+            all.filter(move |(_, one)| one.reason() == reason)
+                .map(|(at, _)| at)
+                .collect::<Vec<usize>>()
+        };
+        for at in of_reason(Reason::Empty) {
+            let free = self.candidate(at).filter(|one| one.is_free());
+            if let Some(one) = free.filter(|one| budgets.left(one.pool_name(), Reason::Empty) > 0) {
+                let verdict = self.attempt(&[at], Reason::Empty);
+                if self.settle(Reason::Empty, &[at], verdict, &mut found) {
+                    budgets.take(one.pool_name());
+                }
+            }
+        }
+        let mut drifted = of_reason(Reason::Drifted);
+        drifted.sort_by_key(|at| list.get(*at).map(|one| (one.pods > 0, one.drifted)));
+        for at in drifted {
+            let free = self.candidate(at).filter(|one| may_drift(one));
+            if let Some(one) = free.filter(|one| budgets.left(one.pool_name(), Reason::Drifted) > 0) {
+                let verdict = self.attempt(&[at], Reason::Drifted);
+                if self.settle(Reason::Drifted, &[at], verdict, &mut found) {
+                    budgets.take(one.pool_name());
+                }
+            }
+        }
+        let mut order = of_reason(Reason::Underutilized);
+        order.retain(|at| list.get(*at).is_some_and(Candidate::is_free));
+        let key = |at: &usize| list.get(*at).map_or(0.0, Candidate::ratio);
+        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        found.extend(self.underutilised(&order, budgets, turn));
+        found
+    }
+
+    fn underutilised(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
+        let total = |found: &[Found]| found.iter().map(|one| one.saving).sum::<f64>();
+        let apart = self.apart(order, &mut budgets.clone(), turn);
+        let together = self.together(order, budgets);
+        let chosen = match together {
+            None => apart,
+            Some(first) => {
+                let mut left = budgets.clone();
+                let mut found = Vec::new();
+                self.relocation.save();
+                let verdict = self.attempt(&first, Reason::Underutilized);
+                if self.settle(Reason::Underutilized, &first, verdict, &mut found) {
+                    for one in first.iter().filter_map(|at| self.candidate(*at)) {
+                        left.take(one.pool_name());
+                    }
+                    let rest: Vec<usize> = order.iter().copied().filter(|at| !first.contains(at)).collect();
+                    let more = self.one_by_one(&rest, &mut left, turn);
+                    found.extend(more);
+                }
+                self.relocation.go_back();
+                if total(&found) > total(&apart) {
+                    found
+                } else {
+                    apart
+                }
+            }
+        };
+        let nodes = chosen.iter().flat_map(|found| &found.nodes);
+        for one in nodes.filter_map(|at| self.candidates.list.get(*at)) {
+            budgets.take(one.pool_name());
+        }
+        chosen
+    }
+
+    fn apart(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
+        self.relocation.save();
+        let found = self.one_by_one(order, budgets, turn);
+        self.relocation.go_back();
+        found
+    }
+
+    /// The largest prefix that goes together, of at least two.
+    fn together(&mut self, order: &[usize], budgets: &Budgets) -> Option<Vec<usize>> {
+        let mut left = budgets.clone();
+        let mut allowed: Vec<usize> = Vec::new();
+        for &at in order {
+            let Some(one) = self.candidate(at) else { continue };
+            if left.left(one.pool_name(), Reason::Underutilized) > 0 {
+                left.take(one.pool_name());
+                allowed.push(at);
+            }
+            if allowed.len() == TOGETHER {
+                break;
+            }
+        }
+        let (mut least, mut most) = (2, allowed.len());
+        let mut best = None;
+        while least <= most {
+            let middle = usize::midpoint(least, most);
+            let prefix = allowed.get(..middle)?;
+            let verdict = self.attempt(prefix, Reason::Underutilized);
+            self.relocation.undo();
+            if matches!(verdict, Verdict::Goes { saving, .. } if saving > 0.0) {
+                best = Some(prefix.to_vec());
+                least = middle + 1;
+            } else {
+                most = middle - 1;
+            }
+        }
+        best
+    }
+
+    /// Node after node: those that need no new node first, then those that a cheaper one replaces.
+    fn one_by_one(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
+        let mut found: Vec<Found> = Vec::new();
+        let order = self.interleaved(order, turn);
+        for with_new in [false, true] {
+            for &at in &order {
+                let Some(one) = self.candidate(at) else { continue };
+                // Room only ever shrinks, so what does not go by itself does not go now.
+                let could = match self.alone(at) {
+                    Some(Verdict::Goes { claims, .. }) => claims.is_empty() || with_new,
+                    _ => false,
+                };
+                let is_chosen = found.iter().any(|found| found.nodes.contains(&at));
+                if !could || is_chosen || budgets.left(one.pool_name(), Reason::Underutilized) == 0 {
+                    continue;
+                }
+                let verdict = self.attempt(&[at], Reason::Underutilized);
+                let goes = matches!(&verdict, Verdict::Goes { claims, .. } if claims.is_empty() || with_new);
+                if !goes {
+                    self.relocation.undo();
+                } else if self.settle(Reason::Underutilized, &[at], verdict, &mut found) {
+                    budgets.take(one.pool_name());
+                }
+            }
+        }
+        found
+    }
+
+    /// Pool by pool in turn, so that no pool waits for all of another.
+    fn interleaved(&self, order: &[usize], turn: usize) -> Vec<usize> {
+        let mut by_pool: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        for &at in order {
+            if let Some(one) = self.candidate(at) {
+                by_pool.entry(one.pool_name()).or_default().push(at);
+            }
+        }
+        let mut pools: Vec<Vec<usize>> = by_pool.into_values().collect();
+        if !pools.is_empty() {
+            let first = turn % pools.len();
+            pools.rotate_left(first);
+        }
+        let longest = pools.iter().map(Vec::len).max().unwrap_or(0);
+        (0..longest)
+            .flat_map(|round| pools.iter().filter_map(move |pool| pool.get(round).copied()))
+            .collect()
+    }
+}
+
+/// Whether a drifted node may go. Its pods do not keep it where the claim bounds how long they may.
+pub(super) fn may_drift(one: &Candidate<'_>) -> bool {
+    let is_bounded = one.claim.spec.termination_grace_period.is_some();
+    let of_pods = |blocker: &Blocker| {
+        matches!(
+            blocker,
+            Blocker::PodAnnotation { .. } | Blocker::Pdb { .. } | Blocker::SeveralPdbs { .. }
+        )
+    };
+    let is_static = one.pool.is_none_or(|pool| pool.spec.replicas.is_some());
+    !is_static && one.held.iter().all(|blocker| is_bounded && of_pods(blocker))
+}

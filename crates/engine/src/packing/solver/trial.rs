@@ -1,0 +1,165 @@
+//! Trying something that may be taken back: nodes taken away, their pods placed elsewhere.
+//!
+//! What is marked for good during a trial stays marked where it holds without the trial too, that is for every node
+//! that the trial has not changed; on those that it has, the marks of the shapes and sizes in question are taken off.
+//! A mark that is missing costs time and changes nothing.
+
+use super::super::amounts::Amount;
+use super::super::claim::Reservations;
+use super::super::ids::{NodeId, PoolId, ShapeId, SizeId, Table};
+use super::super::nodes::NodeSlot;
+use super::super::order::Order;
+use super::super::pods::PodEntry;
+use super::super::shapes::{Marks, Relaxed};
+use super::Solver;
+use crate::packing::ids::Id;
+use crate::resources::ResourceList;
+
+/// What was before.
+#[derive(Debug, Default)]
+pub(in crate::packing) struct Trial {
+    nodes: Vec<(NodeId, NodeSlot)>,
+    saved: Marks,
+    limits: Vec<(PoolId, Vec<Amount>)>,
+    reservations: Reservations,
+    kinds: Vec<(ShapeId, SizeId)>,
+}
+
+impl Trial {
+    /// Keeps a node as it is, unless that was done already.
+    pub(in crate::packing) fn save(&mut self, id: NodeId, node: &NodeSlot) {
+        if !self.saved.contains(id.index()) {
+            self.saved.insert(id.index());
+            self.nodes.push((id, node.clone()));
+        }
+    }
+
+    /// The nodes that have changed, as they were.
+    pub(in crate::packing) fn nodes(&self) -> &[(NodeId, NodeSlot)] {
+        &self.nodes
+    }
+}
+
+impl Solver<'_, '_> {
+    /// Starts a trial. One that is open already goes on when this one has ended.
+    pub(in crate::packing) fn begin(&mut self) {
+        let trial = Trial {
+            reservations: self.reservations.clone(),
+            ..Trial::default()
+        };
+        self.outer.extend(self.trial.replace(trial));
+        self.model.topology.begin();
+    }
+
+    /// Takes a node away: no pod goes there, and its pool has its capacity back.
+    pub(in crate::packing) fn close(&mut self, id: NodeId, pool: Option<(PoolId, &ResourceList)>) {
+        let Some(trial) = &mut self.trial else { return };
+        trial.save(id, &self.model.nodes[id]);
+        self.model.nodes[id].is_overdrawn = true;
+        if let Some((pool, capacity)) = pool {
+            self.save_limits(pool);
+            self.model.pools[pool].limits.give_back(capacity);
+        }
+    }
+
+    fn save_limits(&mut self, pool: PoolId) {
+        let limits = &self.model.pools[pool].limits;
+        if let Some(trial) = &mut self.trial
+            && !limits.is_unlimited()
+            && trial.limits.iter().all(|(known, _)| *known != pool)
+        {
+            trial.limits.push((pool, limits.left()));
+        }
+    }
+
+    /// Notes that a pod is no longer where it was counted from the start.
+    pub(in crate::packing) fn lift(&mut self, entry: &PodEntry, viewed: usize) {
+        let model = &mut self.model;
+        let shape = &mut model.shapes[entry.shape];
+        shape.refresh(&model.topology);
+        model.topology.forget(
+            &shape.selected,
+            &shape.inverse_owned,
+            viewed,
+            &model.states,
+            &model.taints,
+        );
+    }
+
+    /// Places `entries`, in their order.
+    pub(in crate::packing) fn place(&mut self, entries: Vec<PodEntry>) {
+        for pool in self.model.pools.ids() {
+            self.save_limits(pool);
+        }
+        if let Some(trial) = &mut self.trial {
+            trial
+                .kinds
+                .extend(entries.iter().map(|entry| (entry.shape, entry.size)));
+            trial.kinds.sort_unstable();
+            trial.kinds.dedup();
+        }
+        self.model.queue = entries;
+        self.run();
+    }
+
+    /// Ends a trial; what was done stays or is taken back. Claims that were made are left out of what follows.
+    pub(in crate::packing) fn end(&mut self, keep: bool) {
+        let Some(trial) = self.trial.take() else { return };
+        self.model.topology.end(keep);
+        if keep {
+            // The hosts of these claims stay counted, so later ones need others.
+            self.model.first_claim_host += self.claims.len();
+        }
+        for (shape, size) in &trial.kinds {
+            self.model.sizes[*size].full_claims.clear();
+            let mut shape = Some(*shape);
+            while let Some(id) = shape {
+                let one = &mut self.model.shapes[id];
+                one.dead_claims.clear();
+                if !keep {
+                    trial
+                        .nodes
+                        .iter()
+                        .for_each(|(node, _)| one.dead_nodes.remove(node.index()));
+                }
+                shape = match one.relaxed {
+                    Relaxed::To(relaxed) => Some(relaxed),
+                    Relaxed::Unknown | Relaxed::Nothing => None,
+                };
+            }
+            if !keep {
+                let full = &mut self.model.sizes[*size].full_nodes;
+                trial.nodes.iter().for_each(|(node, _)| full.remove(node.index()));
+            }
+        }
+        self.trial = self.outer.pop();
+        if let (true, Some(outer)) = (keep, &mut self.trial) {
+            trial.nodes.iter().for_each(|(id, node)| outer.save(*id, node));
+            for (pool, limits) in trial.limits {
+                if outer.limits.iter().all(|(known, _)| *known != pool) {
+                    outer.limits.push((pool, limits));
+                }
+            }
+            outer.kinds.extend(trial.kinds);
+            outer.kinds.sort_unstable();
+            outer.kinds.dedup();
+        } else if !keep {
+            for (id, node) in trial.nodes {
+                self.model.nodes[id] = node;
+            }
+            for (pool, limits) in trial.limits {
+                self.model.pools[pool].limits.put_back(&limits);
+            }
+            self.reservations = trial.reservations;
+        }
+        self.claims = Table::default();
+        self.order = Order::default();
+        self.headroom.clear();
+        self.claims_in.clear();
+        self.states_in_use.clear();
+        self.too_large.clear();
+        self.failed.clear();
+        self.left_over.clear();
+        self.version += 1;
+    }
+}

@@ -1,0 +1,146 @@
+//! The cap inside a run: of several launches, only as many are priced as covered as a commitment still covers.
+//!
+//! An overlay makes everything that a commitment covers cheap for as long as something is left of it. Launches of one
+//! pass would all see that price, though the first of them may use up what is left. So they are charged one after the
+//! other, and what is beyond the commitment counts with its list price when the offering is chosen.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::{NodeClaim, NodeOverlay, Operator};
+use veneer_engine::labels::ON_DEMAND;
+use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, label, name};
+use veneer_engine::provision::{LaunchOption, Market};
+
+use crate::commitments::{Kind, Ledger, Target};
+use crate::decisions::{Machine, cover, price_launches};
+use crate::overlays::{Purpose, purpose};
+
+/// Puts the options of all launches of a plan into the order of what they would really cost.
+pub fn apply(plan: &mut Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) {
+    let steered: BTreeMap<&str, Target> = snapshot
+        .overlays
+        .iter()
+        .filter_map(|overlay| Some((name(&overlay.metadata), target(overlay)?)))
+        .collect();
+    if steered.is_empty() {
+        return;
+    }
+    let mut left = left(plan, snapshot, ledger, market);
+    for action in &mut plan.actions {
+        let Action::Launch { options, .. } = action else {
+            continue;
+        };
+        let target = |option: &LaunchOption| steered.get(option.overlay.as_deref()?);
+        let price = |option: &LaunchOption| match target(option)
+            .and_then(|target| Some((target, left.get(target)?)))
+        {
+            // Nothing is known about the commitment: doubt changes no price.
+            None => option.price,
+            Some((target, left)) => real_price(option, target.kind, *left),
+        };
+        options.sort_by_cached_key(|option| ordered(price(option)));
+        let charged = options
+            .first()
+            .and_then(|first| Some((target(first)?.clone(), first.list_price)));
+        if let Some((target, list_price)) = charged
+            && let Some(left) = left.get_mut(&target)
+        {
+            *left -= match target.kind {
+                Kind::ReservedInstance => 1.0,
+                _ => list_price,
+            };
+        }
+    }
+}
+
+/// A key that sorts prices as numbers.
+fn ordered(price: f64) -> u64 {
+    // Prices are not negative, and the bits of such numbers have their order.
+    price.max(0.0).to_bits()
+}
+
+fn target(overlay: &NodeOverlay) -> Option<Target> {
+    match purpose(overlay.metadata.labels.as_ref()?) {
+        Purpose::CostAware(_, target) => target,
+        _ => None,
+    }
+}
+
+fn real_price(option: &LaunchOption, kind: Kind, left: f64) -> f64 {
+    let list = option.list_price;
+    if list <= 0.0 {
+        return option.price;
+    }
+    let left = match kind {
+        // A reservation covers one instance, whatever that costs.
+        Kind::ReservedInstance if left >= 1.0 => list,
+        Kind::ReservedInstance => 0.0,
+        _ => left,
+    };
+    let discount = 1.0 - option.price / list;
+    price_launches(&[list], left, discount)
+        .first()
+        .copied()
+        .unwrap_or(list)
+}
+
+/// What the commitments still cover beside everything that runs or is being launched already.
+fn left(plan: &Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> BTreeMap<Target, f64> {
+    let starting: BTreeSet<&str> = plan
+        .actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Launch { claim, .. } => Some(name(&claim.metadata)),
+            _ => None,
+        })
+        .collect();
+    let claims = snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| !is_deleting(&claim.metadata) && !starting.contains(name(&claim.metadata)));
+    let machines: Vec<Machine> = claims.filter_map(|claim| machine(claim, market)).collect();
+    let used = cover(ledger, &machines);
+    let books = ledger.books.values().flatten();
+    let balances = books.flat_map(|book| &book.balances);
+    balances
+        .filter_map(|(target, balance)| {
+            let balance = balance.as_ref().ok()?;
+            let taken = used.get(target).map_or(0.0, |used| used.taken);
+            Some((target.clone(), balance.left - taken))
+        })
+        .collect()
+}
+
+/// A claim as a machine to pay for; one that is not launched yet, as the cheapest that it may become.
+fn machine(claim: &NodeClaim, market: &Market) -> Option<Machine> {
+    let required = |key: &str| {
+        let mut all = claim.spec.requirements.iter();
+        all.find(|one| one.key == key && one.operator == Operator::In)
+            .map_or(&[][..], |one| &one.values)
+    };
+    let may_be = |capacity_type: &str| match label(&claim.metadata, karpenter::CAPACITY_TYPE) {
+        Some(one) => one == capacity_type,
+        None => required(karpenter::CAPACITY_TYPE)
+            .iter()
+            .any(|one| one == capacity_type),
+    };
+    if !may_be(ON_DEMAND) {
+        return None;
+    }
+    let price = |instance_type: &str| market.on_demand_price(instance_type);
+    let (instance_type, price) = match label(&claim.metadata, kubernetes::INSTANCE_TYPE) {
+        Some(launched) => (launched, price(launched).unwrap_or_default()),
+        None => required(kubernetes::INSTANCE_TYPE)
+            .iter()
+            .filter_map(|one| Some((one.as_str(), price(one)?)))
+            .min_by(|a, b| a.1.total_cmp(&b.1))?,
+    };
+    let created = claim.metadata.creation_timestamp.as_ref();
+    Some(Machine {
+        name: name(&claim.metadata).to_owned(),
+        created: created.map(|at| at.0).unwrap_or_default(),
+        instance_type: instance_type.to_owned(),
+        price,
+    })
+}
