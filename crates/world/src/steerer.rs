@@ -147,6 +147,7 @@ impl World {
             steerer.observation(&scenario, now)
         };
         let ledger = Ledger::read(&observation, &steerer.scope);
+        self.cycle.learn(Some(Arc::new(ledger.clone())));
         steerer.decider.learn(now, ledger);
         self.claims_changed = true;
         true
