@@ -150,7 +150,7 @@ fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "expireAfter": "Never",
                 "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}]}},
-            "disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
 }
 
 /// The world of a history: what runs in it and what users do follow from the seed.
