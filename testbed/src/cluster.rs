@@ -55,6 +55,14 @@ impl Options {
         Self::nodes().with(Part::Karpenter)
     }
 
+    /// AWS alone, as moto plays it.
+    pub fn aws() -> Self {
+        Options {
+            parts: BTreeSet::from([Part::Moto]),
+            ..Self::api_server()
+        }
+    }
+
     /// Adds one part.
     #[must_use]
     pub fn with(mut self, part: Part) -> Self {
@@ -174,6 +182,11 @@ impl Cluster {
     /// The address of Prometheus.
     pub fn prometheus_url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port(Part::Prometheus))
+    }
+
+    /// The address of the AWS that moto plays.
+    pub fn aws_url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port(Part::Moto))
     }
 
     /// The port that Prometheus scrapes; whoever has metrics to be scraped listens there.

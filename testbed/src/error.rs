@@ -50,6 +50,9 @@ pub enum Error {
     /// The start was called off through [`Options::stop_on`](crate::Options::stop_on).
     #[error("stopped while waiting for {0}")]
     Stopped(Part),
+    /// The AWS that moto plays did not do what a test asked of it.
+    #[error("moto: {0}")]
+    Aws(String),
     /// A part was asked for that this cluster was started without.
     #[error("{0} is not part of this cluster; name it in the Options the cluster is started with")]
     NotInCluster(Part),

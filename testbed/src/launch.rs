@@ -33,6 +33,8 @@ pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
         Part::Kwok => 5,
         Part::Karpenter => 6,
         Part::Prometheus => 8,
+        // Whoever launches on EC2 does so instead of Karpenter.
+        Part::Moto => 6,
     })
 }
 
@@ -50,6 +52,7 @@ pub(crate) fn readiness(part: Part, port: u16) -> Vec<String> {
     let (scheme, paths): (_, &[_]) = match part {
         Part::Etcd | Part::Kwok | Part::Karpenter => ("http", &["/readyz"]),
         Part::Prometheus => ("http", &["/-/ready"]),
+        Part::Moto => ("http", &["/_testbed/ready"]),
         // The namespace comes from a controller that readyz does not wait for, and Pods cannot do without it.
         Part::ApiServer => ("https", &["/readyz", "/api/v1/namespaces/default"]),
         Part::Scheduler => ("https", &["/readyz"]),
@@ -172,6 +175,11 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 ("METRICS_PORT", second_port.to_string()),
             ]);
             Vec::new()
+        }
+        Part::Moto => {
+            env.push(("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "1".to_owned()));
+            env.push(("MOTO_ENABLE_AMI_VALIDATION", "1".to_owned()));
+            vec![port.to_string()]
         }
         Part::Prometheus => {
             let config = format!(

@@ -1,5 +1,5 @@
 //! Starts the real parts that the tests run against: etcd, the Kubernetes control plane, kwok, and Karpenter
-//! with its KWOK provider, and Prometheus.
+//! with its KWOK provider, Prometheus, and moto in the role of AWS.
 //!
 //! ```no_run
 //! let cluster = veneer_testbed::Cluster::start(veneer_testbed::Options::nodes())?;
@@ -14,6 +14,7 @@
 //! - A panic keeps the logs of the clusters that it takes down, in `logs` of the cache.
 //! - Nothing here builds a part. A missing one is an error that names the command to run.
 
+mod aws;
 mod certs;
 mod cluster;
 mod error;
@@ -25,6 +26,7 @@ mod ports;
 mod process;
 pub mod workload;
 
+pub use aws::{Aws, Prepared};
 pub use certs::KUBECONFIG_MARK;
 pub use cluster::{Cluster, Options};
 pub use error::Error;

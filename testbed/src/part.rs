@@ -25,6 +25,8 @@ pub enum Part {
     Karpenter,
     /// Prometheus, which scrapes what listens on [`crate::Cluster::exporter_port`] several times a second.
     Prometheus,
+    /// moto, which plays AWS: EC2, IAM, SSM and SQS, with faults on request (`testbed/parts/moto/launcher.py`).
+    Moto,
 }
 
 impl Part {
@@ -38,6 +40,7 @@ impl Part {
             Part::Kwok => "kwok",
             Part::Karpenter => "karpenter-kwok",
             Part::Prometheus => "prometheus",
+            Part::Moto => "moto",
         }
     }
 

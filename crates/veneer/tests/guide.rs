@@ -12,7 +12,7 @@ mod support;
 
 use support::{root, veneer, veneer_at};
 
-const PAGES: [&str; 11] = [
+const PAGES: [&str; 12] = [
     "overlays",
     "diagnose",
     "lint",
@@ -24,6 +24,7 @@ const PAGES: [&str; 11] = [
     "explain-nodepool",
     "consolidation",
     "overprovisioner",
+    "ec2",
 ];
 const FENCE: &str = "```";
 

@@ -11,7 +11,7 @@ use clap::Args;
 /// The cache is $VENEER_CACHE, or veneer in $XDG_CACHE_HOME or ~/.cache. Needs Go.
 #[derive(Args)]
 pub(crate) struct Parts {
-    /// Parts to build: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kwok, karpenter-kwok, prometheus, helm [default: all]
+    /// Parts to build: etcd, kube-apiserver, kube-scheduler, kube-controller-manager, kwok, karpenter-kwok, prometheus, helm, moto [default: all]
     names: Vec<String>,
 }
 

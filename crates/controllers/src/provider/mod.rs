@@ -1,5 +1,6 @@
 //! Where instances come from.
 
+pub mod ec2;
 pub mod kwok;
 
 use veneer_api::NodeClaim;
@@ -59,6 +60,11 @@ pub trait Provider: Send + Sync + 'static {
 
     /// What runs or is stopped, as far as it is known now.
     fn instances(&self) -> Vec<Instance>;
+
+    /// What could not be had beside what launches failed for, since the last time this was asked.
+    fn take_shortages(&self) -> Vec<Shortage> {
+        Vec::new()
+    }
 
     /// Called once after a start with the claims that have an instance but no node.
     fn resume(&self, claims: &[std::sync::Arc<NodeClaim>]);

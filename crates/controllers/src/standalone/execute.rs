@@ -54,12 +54,12 @@ struct Memory {
 
 /// Writes to one cluster and asks one provider.
 pub(crate) struct Executor<P> {
-    claims: Api<NodeClaim>,
+    pub(super) claims: Api<NodeClaim>,
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
     client: Client,
-    stores: Arc<Stores>,
+    pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     events: Events,
     meters: Meters,
@@ -68,7 +68,7 @@ pub(crate) struct Executor<P> {
 
 /// Why an action has not been carried out.
 #[derive(Debug, thiserror::Error)]
-enum Failure {
+pub(crate) enum Failure {
     /// Somebody else was faster; the newest state was read.
     #[error("another writer was faster")]
     Outrun,
@@ -101,8 +101,11 @@ impl<P: Provider> Executor<P> {
 
     /// What the provider had none of lately.
     pub(crate) fn shortages(&self) -> Vec<Shortage> {
+        let more = self.provider.take_shortages();
         let mut memory = self.memory();
         let now = Instant::now();
+        let until = now + SHORTAGE;
+        memory.shortages.extend(more.into_iter().map(|one| (one, until)));
         memory.shortages.retain(|_, until| *until > now);
         memory.shortages.keys().cloned().collect()
     }
@@ -139,6 +142,7 @@ impl<P: Provider> Executor<P> {
                         );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        this.check_end(&provider_id).await?;
                         let ended = this.provider.terminate(&provider_id).await;
                         ended.map_err(Failure::Refused)
                     }),
@@ -210,7 +214,7 @@ impl<P: Provider> Executor<P> {
         });
     }
 
-    async fn act(&self, action: Action) -> Result<(), Failure> {
+    pub(crate) async fn act(&self, action: Action) -> Result<(), Failure> {
         match action {
             Action::CreateClaim(claim) => self.create_claim(*claim).await,
             Action::PatchClaim {

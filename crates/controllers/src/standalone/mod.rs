@@ -8,6 +8,7 @@ mod events;
 mod execute;
 mod guard;
 mod metrics;
+mod orphans;
 mod pending;
 mod store;
 mod watch;
@@ -16,7 +17,9 @@ pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
 
+pub(crate) use execute::Executor;
 pub(crate) use store::{Shared as SharedStore, lock as locked};
+pub(crate) use watch::Stores;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,10 +37,10 @@ use veneer_steering::cycle::{Cycle, Pass, Rules};
 use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
+use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
 use crate::steer::Known;
-use execute::Executor;
-use watch::{Stores, Watches};
+use watch::{Kinds, Watches};
 
 /// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
 /// so that looking at a large cluster keeps no processor busy.
@@ -54,6 +57,8 @@ pub struct Settings {
     pub node_overlay_gate: bool,
     /// How the cluster is run.
     pub rules: Rules,
+    /// Where EC2 instances are launched; without, nodes are KWOK's.
+    pub ec2: Option<ec2::Settings>,
     /// What the KWOK provider pretends.
     pub kwok: kwok::Settings,
     /// What is counted.
@@ -70,6 +75,7 @@ impl Settings {
             catalogue,
             node_overlay_gate: true,
             rules: Rules::default(),
+            ec2: None,
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
             clock: Clock::default(),
@@ -108,7 +114,7 @@ pub async fn check(client: &Client) -> Result<(), Error> {
     }
 }
 
-/// Provisions with KWOK nodes. Never ends by itself.
+/// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(true);
     let overprovisioners = has_overprovisioners(&client).await;
@@ -117,28 +123,50 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
         );
     }
-    let watches = Watches::start(&client, settings.node_overlay_gate, overprovisioners);
+    let kinds = Kinds {
+        overlays: settings.node_overlay_gate,
+        overprovisioners,
+        on_ec2: settings.ec2.is_some(),
+    };
+    let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;
     }
     shown.health.set_provisioning_waits(false);
-    let provider = Kwok::new(
-        &client,
-        Arc::clone(&stores.nodes),
-        Arc::clone(&stores.node_classes),
-        Arc::clone(&settings.catalogue),
-        settings.kwok.clone(),
-    );
-    provider.resume(&without_nodes(&stores.snapshot()));
-    let executor = Executor::new(&client, Arc::clone(&stores), provider, settings.meters.clone());
+    match &settings.ec2 {
+        None => {
+            let provider = Kwok::new(
+                &client,
+                Arc::clone(&stores.nodes),
+                Arc::clone(&stores.node_classes),
+                Arc::clone(&settings.catalogue),
+                settings.kwok.clone(),
+            );
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            drive(Arc::new(executor), settings, shown).await;
+        }
+        Some(ec2) => {
+            let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
+            let background = provider.background(&client);
+            let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            let executor = Arc::new(executor);
+            let interruptions = ec2::follow_interruptions(Arc::clone(&executor));
+            tokio::join!(drive(executor, settings, shown), background, interruptions);
+        }
+    }
+}
+
+async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, shown: Shown) {
+    let stores = Arc::clone(&executor.stores);
+    executor.provider.resume(&without_nodes(&stores.snapshot()));
     info!(
         nodes = stores.snapshot().node_claims.len(),
         "provisioning: everything was listed"
     );
     let mut controller = Controller {
         cycle: Cycle::new(Arc::clone(&settings.catalogue), settings.rules),
-        executor: Arc::new(executor),
+        executor,
         stores,
         meters: settings.meters,
         clock: settings.clock,

@@ -18,13 +18,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 use veneer_api::{
-    CONDITION_READY, ConditionStatus, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool, Overprovisioner,
-    find_condition,
+    CONDITION_READY, ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool,
+    Overprovisioner, find_condition,
 };
 use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
 
 use super::store::{Shared, Stored, lock};
 use crate::observe::chain;
+use crate::provider::ec2;
 
 /// Everything that is watched.
 #[derive(Debug, Default)]
@@ -35,6 +36,7 @@ pub(crate) struct Stores {
     pub(crate) node_pools: Shared<NodePool>,
     pub(crate) overlays: Shared<NodeOverlay>,
     pub(crate) node_classes: Shared<KWOKNodeClass>,
+    pub(crate) ec2_node_classes: Shared<EC2NodeClass>,
     pub(crate) overprovisioners: Shared<Overprovisioner>,
     daemon_sets: Shared<DaemonSet>,
     pvcs: Shared<PersistentVolumeClaim>,
@@ -47,6 +49,16 @@ pub(crate) struct Stores {
     /// When a pod last came to or left a node.
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     changed: Notify,
+    classes_changed: Notify,
+}
+
+/// What there is beside the kinds that are always there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kinds {
+    pub(crate) overlays: bool,
+    pub(crate) overprovisioners: bool,
+    /// Node classes are EC2's instead of KWOK's.
+    pub(crate) on_ec2: bool,
 }
 
 /// The running watches. They end when this is dropped.
@@ -57,7 +69,7 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: &Client, with_overlays: bool, with_overprovisioners: bool) -> Self {
+    pub(crate) fn start(client: &Client, kinds: Kinds) -> Self {
         let stores = Arc::new(Stores::default());
         let mut tasks = JoinSet::new();
         macro_rules! typed {
@@ -87,13 +99,20 @@ impl Watches {
                 ));
             )*};
         }
-        loose! {node_claims: NodeClaim, node_pools: NodePool, node_classes: KWOKNodeClass}
-        if with_overlays {
+        loose! {node_claims: NodeClaim, node_pools: NodePool}
+        if kinds.on_ec2 {
+            loose! {ec2_node_classes: EC2NodeClass}
+            lock(&stores.node_classes).synced = true;
+        } else {
+            loose! {node_classes: KWOKNodeClass}
+            lock(&stores.ec2_node_classes).synced = true;
+        }
+        if kinds.overlays {
             loose! {overlays: NodeOverlay}
         } else {
             lock(&stores.overlays).synced = true;
         }
-        if with_overprovisioners {
+        if kinds.overprovisioners {
             loose! {overprovisioners: Overprovisioner}
         } else {
             lock(&stores.overprovisioners).synced = true;
@@ -114,6 +133,12 @@ impl Stores {
     /// Tells whoever waits that something is new.
     pub(crate) fn wake(&self) {
         self.changed.notify_one();
+        self.classes_changed.notify_one();
+    }
+
+    /// Waits for the next change that may be one of node classes.
+    pub(crate) async fn classes_changed(&self) {
+        self.classes_changed.notified().await;
     }
 
     /// Whether every kind was listed.
@@ -124,6 +149,7 @@ impl Stores {
             && lock(&self.node_pools).synced
             && lock(&self.overlays).synced
             && lock(&self.node_classes).synced
+            && lock(&self.ec2_node_classes).synced
             && lock(&self.overprovisioners).synced
             && lock(&self.daemon_sets).synced
             && lock(&self.pvcs).synced
@@ -151,6 +177,12 @@ impl Stores {
                 .wrapping_mul(31)
                 .wrapping_add(overlay.metadata.generation.unwrap_or_default().unsigned_abs());
         }
+        // A class that becomes usable lets pods in, too.
+        for class in lock(&self.ec2_node_classes).objects() {
+            sum = sum
+                .wrapping_mul(31)
+                .wrapping_add(u64::from(ec2::node_class(class).not_ready.is_none()));
+        }
         sum.wrapping_mul(31)
             .wrapping_add(lock(&self.node_classes).objects().count() as u64)
     }
@@ -167,10 +199,14 @@ impl Stores {
             node_pools: all(&self.node_pools),
             overlays: all(&self.overlays),
             overprovisioners: all(&self.overprovisioners),
-            node_classes: lock(&self.node_classes)
-                .objects()
-                .map(|one| node_class(one))
-                .collect(),
+            node_classes: {
+                let (kwok, ec2_classes) = (lock(&self.node_classes), lock(&self.ec2_node_classes));
+                let ec2_classes = ec2_classes.objects().map(|one| ec2::node_class(one));
+                kwok.objects()
+                    .map(|one| node_class(one))
+                    .chain(ec2_classes)
+                    .collect()
+            },
             daemon_sets: all(&self.daemon_sets),
             pvcs: all(&self.pvcs),
             pvs: all(&self.pvs),

@@ -23,8 +23,6 @@ use crate::plan::{
 };
 use crate::provision::Market;
 
-/// How many ways to launch a claim a provider is given.
-const OPTIONS: usize = 60;
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
 /// Longer messages of providers are cut.
@@ -149,7 +147,7 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, view, market, room, plan);
+        launch(claim, view, market, policy.launch_options, room, plan);
         return;
     }
     if power::advance(claim, view, market, plan) {
@@ -162,6 +160,7 @@ fn launch(
     claim: &Arc<NodeClaim>,
     view: &View<'_>,
     market: &mut Market,
+    most: usize,
     room: &mut Room<'_>,
     plan: &mut Plan,
 ) {
@@ -175,7 +174,7 @@ fn launch(
     if is_under_way && !room.is_limited(pool) {
         return;
     }
-    let mut options = market.options(claim, OPTIONS);
+    let mut options = market.options(claim, most);
     if is_under_way {
         // Its room is taken, whatever becomes of it.
         room.take(pool, &mut options);

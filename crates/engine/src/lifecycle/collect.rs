@@ -22,10 +22,12 @@ pub(super) fn decide(view: &View<'_>, policy: &Policy, plan: &mut Plan) {
             reason: "garbage_collected",
         });
     }
+    // A claim that has its instance has no use for another one of its name; one that has none yet may still find it.
     let claims = view.snapshot.node_claims.iter();
-    let claims: BTreeSet<&str> = claims.map(|claim| name(&claim.metadata)).collect();
+    let waiting = claims.filter(|claim| provider_id(claim).is_none());
+    let waiting: BTreeSet<&str> = waiting.map(|claim| name(&claim.metadata)).collect();
     for instance in &view.snapshot.instances {
-        if claims.contains(instance.claim.as_str())
+        if waiting.contains(instance.claim.as_str())
             || view
                 .claims_by_provider
                 .contains_key(instance.provider_id.as_str())

@@ -52,6 +52,8 @@ pub struct Policy {
     pub min_drain: SignedDuration,
     /// How old an instance without a claim must be before it is ended.
     pub orphan_age: SignedDuration,
+    /// How many ways to launch a claim the provider is given.
+    pub launch_options: usize,
 }
 
 impl Default for Policy {
@@ -61,6 +63,7 @@ impl Default for Policy {
             registration_timeout: SignedDuration::from_mins(15),
             min_drain: SignedDuration::from_secs(5),
             orphan_age: SignedDuration::from_secs(30),
+            launch_options: 60,
         }
     }
 }

@@ -190,7 +190,7 @@ impl Market {
     /// The ways to launch a claim, cheapest after overlays first, at most `limit`. Of several at the same price the
     /// first type by name comes first, and then reserved capacity before spot before on-demand.
     pub fn options(&mut self, claim: &NodeClaim, limit: usize) -> Vec<LaunchOption> {
-        let wanted = requirements(claim, &mut self.vocabulary);
+        let wanted = claim_requirements(claim, &mut self.vocabulary);
         let requests = quantities(&claim.spec.resources.requests);
         let pool = node_pool_of(&claim.metadata);
         let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
@@ -370,7 +370,7 @@ fn rank(capacity_type: &str) -> usize {
 }
 
 /// What a claim demands of its labels.
-fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements {
+pub fn claim_requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements {
     let mut requirements = Requirements::new();
     for one in &claim.spec.requirements {
         if let Ok(operator) = one.operator.as_str().parse::<Operator>() {
@@ -381,7 +381,8 @@ fn requirements(claim: &NodeClaim, vocabulary: &mut Vocabulary) -> Requirements 
 }
 
 /// Amounts as numbers; one that cannot be read demands nothing.
-pub(crate) fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
+#[must_use]
+pub fn quantities(list: &ResourceList) -> crate::resources::ResourceList {
     list.iter()
         .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
         .collect()

@@ -22,8 +22,7 @@ pub use batch::{Batch, Window};
 pub use claims::{Spare, spare as spare_claim};
 pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
-pub(crate) use market::quantities;
-pub use market::{LaunchOption, Market};
+pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
 

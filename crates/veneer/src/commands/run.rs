@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 
@@ -196,6 +196,7 @@ fn start_log(config: &Config) {
     let ours = Targets::new()
         .with_default(Level::WARN.min(config.log_level))
         .with_target("veneer", config.log_level)
+        .with_target("veneer_aws", config.log_level)
         .with_target("veneer_controllers", config.log_level);
     let terminal = io::stderr().is_terminal();
     let format = config.log_format.unwrap_or(if terminal {
@@ -262,6 +263,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         dry_run = args.dry_run,
         "starting"
     );
+    let ec2 = standalone::ec2(config, &cluster);
     let client = Client::try_from(cluster).context("cannot use the kubeconfig")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for signals")?;
     let shutdown = async {
@@ -270,7 +272,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
             _ = tokio::signal::ctrl_c() => {}
         }
     };
-    settings.provisioning = standalone::settings(args, &settings);
+    settings.provisioning = standalone::settings(args, &settings, ec2);
     if settings.provisioning.is_some() {
         veneer_controllers::standalone::check(&client).await?;
     }

@@ -2,8 +2,9 @@
 //! `--overlays-mixed-pools` and `VENEER_OVERLAYS_MIXED_POOLS`.
 
 use super::values::{
-    account, address, boolean, dns_label, dns_prefix, duration, headers, label_key, level, log_format,
-    mixed_pools, percent, pricing, region, small_number, text, url, weight, whole_or_fraction,
+    account, address, boolean, cidr, cluster_name, dns_label, dns_prefix, duration, headers, label_key,
+    level, log_format, mixed_pools, percent, pricing, queue, region, small_number, text, url, weight,
+    whole_or_fraction,
 };
 use super::{Config, file};
 
@@ -92,6 +93,10 @@ keys! {
     "aws.accountId", "", "12 digits such as \"123456789012\" (in quotes in YAML)", "The account whose Reserved Instances and EC2 Instance Savings Plans count", account => aws_account_id;
     "aws.region", "", "a region such as us-west-2", "The region of the cluster", region => aws_region;
     "aws.sharedPlans", "true", file::BOOLEAN, "Whether Compute Savings Plans of every account count", boolean => aws_shared_plans;
+    "aws.clusterName", "", "a name of letters, digits, dashes and underscores, at most 100, such as prod", "The name of the cluster, in the tags of everything that standalone mode makes on EC2", cluster_name => aws_cluster_name;
+    "aws.clusterEndpoint", "", "a URL such as https://ABC.gr7.us-west-2.eks.amazonaws.com", "The API server as EC2 nodes reach it; by default the address that Veneer itself uses", url => aws_cluster_endpoint as Some;
+    "aws.serviceCidr", "", "a range such as 10.100.0.0/16", "The addresses of Services, for Amazon Linux 2023; by default as the cluster says (ServiceCIDR)", cidr => aws_service_cidr as Some;
+    "aws.interruptionQueue", "", "the name of a queue such as prod-interruptions", "The SQS queue from which nodes are drained ahead of interruptions", queue => aws_interruption_queue as Some;
     "overlays.disabled", "false", file::BOOLEAN, "Writes overlays that match nothing", boolean => overlays.disabled;
     "overlays.utilizationThreshold", "95", "a number above 0, at most 100", "Plans used more than this (in percent) get no overlay", percent => overlays.utilization_threshold;
     "overlays.hysteresis", "5", "a number from 0 to 100", "An overlay returns this far (in percent) below the threshold", whole_or_fraction => overlays.hysteresis;

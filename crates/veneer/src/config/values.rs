@@ -87,6 +87,29 @@ pub(super) fn region(text: &str) -> Option<String> {
     fits.then(|| text.to_owned())
 }
 
+fn word(text: &str, longest: usize, more: &[u8]) -> Option<String> {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
+    let is_word = !text.is_empty() && text.len() <= longest && text.bytes().all(fits);
+    is_word.then(|| text.to_owned())
+}
+
+/// As EKS allows it.
+pub(super) fn cluster_name(text: &str) -> Option<String> {
+    word(text, 100, b"-_")
+}
+
+/// The name of an SQS queue.
+pub(super) fn queue(text: &str) -> Option<String> {
+    word(text, 80, b"-_.")
+}
+
+pub(super) fn cidr(text: &str) -> Option<String> {
+    let (address, bits) = text.split_once('/')?;
+    let address: std::net::IpAddr = address.parse().ok()?;
+    let bits: u8 = bits.parse().ok()?;
+    (bits <= if address.is_ipv4() { 32 } else { 128 }).then(|| text.to_owned())
+}
+
 pub(super) fn whole_or_fraction(text: &str) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     (0.0..=100.0).contains(&number).then_some(number)

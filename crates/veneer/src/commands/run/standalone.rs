@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use tracing::warn;
-use veneer_controllers::provider::kwok;
+use veneer_controllers::provider::{ec2, kwok};
 use veneer_controllers::standalone::Settings as Provisioning;
 use veneer_controllers::{Mode, Provider, Settings};
 use veneer_engine::plan::parse_duration;
 
 use super::RunArgs;
+use crate::config::Config;
 
 /// Options of provisioning.
 #[derive(Debug, Args)]
@@ -55,15 +58,43 @@ fn duration(text: &str) -> Result<Duration, String> {
     })
 }
 
-/// How to provision; none in companion mode, for a single pass and for a dry run.
-pub(super) fn settings(all: &RunArgs, settings: &Settings) -> Option<Provisioning> {
-    if settings.mode != Mode::Standalone || all.once || all.dry_run {
-        return None;
+/// Where EC2 nodes are launched: as configured, and as the kubeconfig says.
+pub(super) fn ec2(config: &Config, cluster: &kube::Config) -> ec2::Settings {
+    let endpoint = config.aws_cluster_endpoint.clone();
+    let pem = cluster
+        .root_cert
+        .iter()
+        .flatten()
+        .map(|der| pem(der))
+        .collect::<String>();
+    ec2::Settings {
+        region: Some(config.aws_region.clone()).filter(|region| !region.is_empty()),
+        cluster_name: config.aws_cluster_name.clone(),
+        cluster_endpoint: endpoint
+            .unwrap_or_else(|| cluster.cluster_url.to_string().trim_end_matches('/').to_owned()),
+        ca_bundle: (!pem.is_empty()).then(|| STANDARD.encode(pem)),
+        service_cidr: config.aws_service_cidr.clone(),
+        interruption_queue: config.aws_interruption_queue.clone(),
     }
-    if settings.provider != Provider::Kwok {
-        warn!(
-            "standalone mode launches nodes with --provider kwok only so far; conditions of NodeOverlays are written"
-        );
+}
+
+/// A certificate as text.
+fn pem(der: &[u8]) -> String {
+    let body = STANDARD.encode(der);
+    let lines: Vec<&str> = body
+        .as_bytes()
+        .chunks(64)
+        .filter_map(|line| std::str::from_utf8(line).ok())
+        .collect();
+    format!(
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
+    )
+}
+
+/// How to provision; none in companion mode, for a single pass and for a dry run.
+pub(super) fn settings(all: &RunArgs, settings: &Settings, ec2: ec2::Settings) -> Option<Provisioning> {
+    if settings.mode != Mode::Standalone || all.once || all.dry_run {
         return None;
     }
     let args = &all.standalone;
@@ -73,6 +104,17 @@ pub(super) fn settings(all: &RunArgs, settings: &Settings) -> Option<Provisionin
     let signed = |duration: Duration| duration.try_into().unwrap_or_default();
     provisioning.rules.window.idle = signed(args.batch_idle_duration);
     provisioning.rules.window.max = signed(args.batch_max_duration);
+    if settings.provider == Provider::Ec2 {
+        if ec2.cluster_name.is_empty() {
+            warn!(
+                "aws.clusterName is not set, so no nodes are launched: it is in the tags of everything that is made on EC2; conditions of NodeOverlays are written"
+            );
+            return None;
+        }
+        // A fleet request has up to sixty types, each in every zone and way to buy it.
+        provisioning.rules.policy.launch_options = 600;
+        provisioning.ec2 = Some(ec2);
+    }
     provisioning.rules.disruption.validation = signed(args.disruption_validation);
     provisioning.rules.disruption.spot_to_spot = all.feature_gates.spot_to_spot;
     provisioning.rules.disruption.least_saving = f64::from(args.least_saving) / 100.0;

@@ -1,0 +1,35 @@
+//! EC2: node classes, launch templates, fleets, instances and interruptions.
+//!
+//! The only room that talks to AWS. Credentials, regions and endpoints are the SDK's; the calls themselves are made by
+//! [`Client`] on the HTTP stack that the Kubernetes client has, because the SDK's EC2 crate is larger than all of
+//! Veneer and would stand between a request and the engine's answer that it must equal.
+//!
+//! Invariants:
+//! - Every call is a row of [`Call`]; `veneer iam-policy` is made from that table.
+//! - What is decided (which types, which prices, which strategy) comes from `veneer_engine::launch`; nothing here chooses.
+//! - For one NodeClaim there is one instance: the claim's uid is the client token of its launch.
+
+mod call;
+mod client;
+mod ec2;
+mod error;
+pub mod interruption;
+mod launch;
+mod names;
+pub mod node_class;
+pub mod policy;
+mod provider;
+mod services;
+mod template;
+mod user_data;
+mod wire;
+
+pub use call::{Call, Reach, Service};
+pub use client::{Client, Traffic};
+pub use ec2::Machine;
+pub use error::Error;
+pub use launch::Failure;
+pub use names::{CLAIM_TAG, CLUSTER_TAG};
+pub use provider::{Ec2, instance_id, provider_id};
+pub use services::Message;
+pub use template::Cluster;

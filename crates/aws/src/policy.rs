@@ -1,0 +1,134 @@
+//! The least that the controller's role must be allowed.
+
+use serde_json::{Value, json};
+
+use crate::call::{Call, Reach};
+
+/// What the policy is for.
+#[derive(Clone, Debug, Default)]
+pub struct Scope {
+    /// The partition: `aws`, `aws-cn` or `aws-us-gov`.
+    pub partition: String,
+    /// The region.
+    pub region: String,
+    /// The account.
+    pub account: String,
+    /// The name of the cluster.
+    pub cluster: String,
+    /// The queue with interruptions, if there is one.
+    pub queue: Option<String>,
+    /// The role of the nodes.
+    pub node_role: String,
+}
+
+fn actions(reach: Reach) -> Vec<String> {
+    let calls = Call::ALL.iter().filter(|call| call.reach() == reach);
+    let mut actions: Vec<String> = calls.map(|call| action(*call)).collect();
+    actions.sort();
+    actions
+}
+
+/// The name of a call in policies.
+#[must_use]
+pub fn action(call: Call) -> String {
+    // Batches are allowed by the single action.
+    let name = call.action().trim_end_matches("Batch");
+    format!("{}:{name}", call.service().name())
+}
+
+/// The policy as IAM reads it.
+#[must_use]
+pub fn document(scope: &Scope) -> Value {
+    let Scope {
+        partition,
+        region,
+        account,
+        cluster,
+        queue,
+        node_role,
+    } = scope;
+    let owned = format!("kubernetes.io/cluster/{cluster}");
+    let ec2 = |kind: &str| format!("arn:{partition}:ec2:{region}:*:{kind}/*");
+    let made = [
+        "fleet",
+        "instance",
+        "volume",
+        "network-interface",
+        "launch-template",
+        "spot-instances-request",
+    ];
+    let used = [
+        "security-group",
+        "subnet",
+        "launch-template",
+        "capacity-reservation",
+        "placement-group",
+    ];
+    let mut uses: Vec<String> = used.iter().map(|kind| ec2(kind)).collect();
+    uses.extend(["image", "snapshot"].map(|kind| format!("arn:{partition}:ec2:{region}::{kind}/*")));
+    let mut creates = actions(Reach::Create);
+    creates.push("ec2:RunInstances".to_owned());
+    let changed = ["instance", "launch-template"].map(ec2);
+    let in_region = json!({"StringEquals": {"aws:RequestedRegion": region}});
+    let mut statements = vec![
+        json!({"Sid": "Read", "Effect": "Allow", "Action": actions(Reach::Read), "Resource": "*", "Condition": in_region}),
+        json!({
+            "Sid": "LaunchWithTags", "Effect": "Allow", "Action": creates,
+            "Resource": made.map(ec2),
+            "Condition": {"StringEquals": {(format!("aws:RequestTag/{owned}")): "owned"}},
+        }),
+        json!({
+            "Sid": "LaunchFrom", "Effect": "Allow", "Action": ["ec2:CreateFleet", "ec2:RunInstances"], "Resource": uses,
+        }),
+        json!({
+            "Sid": "TagWhatIsMade", "Effect": "Allow", "Action": "ec2:CreateTags", "Resource": made.map(ec2),
+            "Condition": {
+                "StringEquals": {
+                    (format!("aws:RequestTag/{owned}")): "owned",
+                    "ec2:CreateAction": ["RunInstances", "CreateFleet", "CreateLaunchTemplate"],
+                },
+            },
+        }),
+        json!({
+            "Sid": "ChangeOwn", "Effect": "Allow", "Action": actions(Reach::Owned),
+            "Resource": changed,
+            "Condition": {"StringEquals": {(format!("aws:ResourceTag/{owned}")): "owned"}},
+        }),
+        json!({
+            "Sid": "PublishedImages", "Effect": "Allow", "Action": actions(Reach::Parameters),
+            "Resource": format!("arn:{partition}:ssm:{region}::parameter/aws/service/*"),
+        }),
+        json!({
+            "Sid": "InstanceProfiles", "Effect": "Allow", "Action": actions(Reach::Profiles),
+            "Resource": format!("arn:{partition}:iam::{account}:instance-profile/veneer/*"),
+        }),
+        json!({
+            "Sid": "PassNodeRole", "Effect": "Allow", "Action": "iam:PassRole",
+            "Resource": format!("arn:{partition}:iam::{account}:role/{node_role}"),
+            "Condition": {"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+        }),
+    ];
+    if let Some(queue) = queue {
+        statements.push(json!({
+            "Sid": "Interruptions", "Effect": "Allow", "Action": actions(Reach::Queue),
+            "Resource": format!("arn:{partition}:sqs:{region}:{account}:{queue}"),
+        }));
+    }
+    json!({"Version": "2012-10-17", "Statement": statements})
+}
+
+/// Every action that a policy allows.
+#[must_use]
+pub fn allowed(document: &Value) -> std::collections::BTreeSet<String> {
+    let statements = document.get("Statement").and_then(Value::as_array);
+    let statements = statements.into_iter().flatten();
+    let mut all = std::collections::BTreeSet::new();
+    for action in statements.filter_map(|one| one.get("Action")) {
+        match action {
+            Value::String(one) => drop(all.insert(one.clone())),
+            Value::Array(list) => all.extend(list.iter().filter_map(Value::as_str).map(str::to_owned)),
+            _ => {}
+        }
+    }
+    all
+}
