@@ -157,7 +157,11 @@ fn spares_shorten_the_wait_of_a_live_event() {
         let seconds = k8s_openapi::jiff::SignedDuration::from_secs;
         let event = world.scenario.start + seconds(7200);
         world.advance(event - seconds(1));
-        assert_eq!(world.pending(), 0, "{name}: everything has its place before the event");
+        assert_eq!(
+            world.pending(),
+            0,
+            "{name}: everything has its place before the event"
+        );
         world.advance(event);
         // How long until the last pod of the event has a node.
         let waited = (1..600).find(|second| {
