@@ -77,9 +77,11 @@ pub fn mixed(pods: usize) -> Workload {
     let requests =
         json!({"cpu": "200m", "memory": "128Mi", "example.com/fuse": "2", "hugepages-2Mi": "32Mi"});
     deployments.push(deployment("fuse", share(8, 1), &requests, json!({})));
-    let replicas = deployments
-        .iter()
-        .map(|one| one["spec"]["replicas"].as_u64().unwrap_or_default());
+    let replicas = deployments.iter().map(|one| {
+        one.pointer("/spec/replicas")
+            .and_then(serde_json::Value::as_u64)
+            .unwrap_or_default()
+    });
     Workload {
         setting: setting(),
         pods: usize::try_from(replicas.sum::<u64>()).unwrap_or_default(),

@@ -91,6 +91,8 @@ pub struct Settings {
     pub steering: Option<SteeringSettings>,
     /// How to provision nodes, if Veneer does that.
     pub provisioning: Option<standalone::Settings>,
+    /// Whether spares of Overprovisioners are kept beside a Karpenter.
+    pub spares_beside: bool,
     /// What `/debug/decisions` shows.
     pub decisions: Decisions,
     /// What is known about commitments, for those who price launches.
@@ -119,6 +121,7 @@ impl Settings {
             servers: Vec::new(),
             steering: None,
             provisioning: None,
+            spares_beside: false,
             decisions: Decisions::default(),
             ledger: steer::Known::default(),
             pending: standalone::Pending::default(),
@@ -289,7 +292,7 @@ async fn lead(
             }
         };
         return tokio::select! {
-            ended = provisioning, if settings.provisioning.is_some() => ended,
+            ended = provisioning, if settings.provisioning.is_some() || settings.spares_beside => ended,
             () = stop.wait() => Ok(()),
         };
     }
@@ -352,7 +355,7 @@ async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Sto
     }
 }
 
-/// Provisions, if that was asked for; never ends.
+/// Provisions or keeps spares, if that was asked for; never ends.
 async fn provision(client: Client, settings: &Settings) {
     match &settings.provisioning {
         Some(provisioning) => {
@@ -363,6 +366,11 @@ async fn provision(client: Client, settings: &Settings) {
                 ledger: settings.ledger.clone(),
             };
             standalone::run(client, provisioning, shown).await;
+        }
+        None if settings.spares_beside => {
+            let catalogue = Arc::clone(&settings.catalogue);
+            let clock = standalone::Clock::default();
+            standalone::run_beside(client, catalogue, settings.node_overlay_gate, clock).await;
         }
         None => std::future::pending().await,
     }

@@ -1,5 +1,5 @@
 //! Overprovisioners in a real cluster: API server, scheduler, controller manager and kwok, with the controllers of
-//! standalone mode and the rights that the guide lists.
+//! standalone mode.
 
 #![allow(
     clippy::unwrap_used,
@@ -16,22 +16,19 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
 use kube::runtime::watcher::{self, Event};
-use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use support::{Bed, catalogue, eventually};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use veneer_api::{NodeClaim, Overprovisioner, find_condition};
 use veneer_controllers::standalone::{self, Clock, Settings};
 use veneer_engine::plan::{is_deleting, is_spare, is_spare_taint, is_used_spare, label, name};
 use veneer_testbed::Options;
-
-/// The user that the controllers run as, as in the shared helpers.
-const USER: &str = "veneer-under-test";
 
 /// A cluster with nodes to come, one pool per name, and running controllers.
 struct Warm {
@@ -55,6 +52,10 @@ fn run(client: Client, clock: &Clock, start_delay: Duration) -> JoinHandle<()> {
     settings.clock = clock.clone();
     settings.rules.window.idle = SignedDuration::from_millis(300);
     settings.rules.policy.min_drain = SignedDuration::ZERO;
+    settings.rules.disruption.validation = SignedDuration::ZERO;
+    // The API server has a clock of its own, which is not set ahead.
+    settings.rules.policy.launch_timeout = SignedDuration::from_hours(1_000);
+    settings.rules.policy.registration_timeout = SignedDuration::from_hours(1_000);
     settings.kwok.start_delay = start_delay;
     tokio::spawn(standalone::run(client, settings, standalone::Shown::default()))
 }
@@ -63,9 +64,8 @@ impl Warm {
     async fn start(pools: &[&str]) -> Self {
         let bed = Bed::start(Options::nodes()).await;
         bed.install_our_crds();
-        grant(&bed.admin).await;
         let clock = Clock::default();
-        let task = run(bed.veneer.clone(), &clock, Duration::ZERO);
+        let task = run(bed.admin.clone(), &clock, Duration::ZERO);
         let warm = Self { bed, clock, task };
         warm.create(
             json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
@@ -177,26 +177,6 @@ impl Warm {
         )
         .await;
     }
-}
-
-/// The rights of standalone mode, as the guide lists them.
-async fn grant(admin: &Client) {
-    let guide = include_str!("../../../docs/src/standalone.md");
-    let roles = guide.split("```yaml\n").skip(1);
-    let role = roles
-        .map(|rest| rest.split("```").next().unwrap())
-        .find(|text| text.contains("veneer-standalone"))
-        .unwrap();
-    let role: ClusterRole = serde_saphyr::from_str(role).unwrap();
-    let binding: ClusterRoleBinding = serde_json::from_value(json!({
-        "metadata": {"name": "veneer-standalone"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role.name_any()},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}],
-    }))
-    .unwrap();
-    let create = PostParams::default();
-    Api::all(admin.clone()).create(&create, &role).await.unwrap();
-    Api::all(admin.clone()).create(&create, &binding).await.unwrap();
 }
 
 /// A small deterministic generator of random numbers.
@@ -322,42 +302,64 @@ struct Seen {
     bound: Option<(String, Instant)>,
 }
 
-/// Watches one pod and all nodes until the pod is bound.
-async fn observe(client: &Client, pod: String) -> Seen {
+/// Watches one pod and all nodes until the pod is bound; says when both watches have begun.
+async fn observe(client: Client, pod: String, begun: oneshot::Sender<()>) -> Seen {
     let only = watcher::Config::default().fields(&format!("metadata.name={pod}"));
     let pods = watcher::watcher(Api::<Pod>::default_namespaced(client.clone()), only);
-    let nodes = watcher::watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+    let nodes = watcher::watcher(Api::<Node>::all(client), watcher::Config::default());
     let (mut pods, mut nodes) = (std::pin::pin!(pods), std::pin::pin!(nodes));
     let mut seen = Seen::default();
+    let mut begun = Some(begun);
+    let mut lists = 2;
     loop {
         tokio::select! {
-            event = pods.next() => {
-                let Some(Ok(Event::Apply(pod) | Event::InitApply(pod))) = event else { continue };
-                let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
-                if conditions.unwrap_or_default().iter().any(|one| one.reason.as_deref() == Some("Unschedulable")) {
-                    seen.unschedulable.get_or_insert(Instant::now());
+            event = pods.next() => match event.unwrap().unwrap() {
+                Event::Apply(pod) => {
+                    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref());
+                    if conditions.unwrap_or_default().iter().any(|one| one.reason.as_deref() == Some("Unschedulable")) {
+                        seen.unschedulable.get_or_insert_with(Instant::now);
+                    }
+                    if let Some(node) = pod.spec.and_then(|spec| spec.node_name) {
+                        seen.bound.get_or_insert_with(|| (node, Instant::now()));
+                    }
                 }
-                if let Some(node) = pod.spec.and_then(|spec| spec.node_name) {
-                    seen.bound = Some((node, Instant::now()));
-                }
-            }
-            event = nodes.next() => {
-                if let Some(Ok(Event::Apply(node))) = event {
+                Event::InitDone => lists -= 1,
+                _ => {}
+            },
+            event = nodes.next() => match event.unwrap().unwrap() {
+                Event::Apply(node) => {
                     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
                     if is_used_spare(&node.metadata) && !taints.unwrap_or_default().iter().any(is_spare_taint) {
                         seen.opened.entry(name(&node.metadata).to_owned()).or_insert_with(Instant::now);
                     }
                 }
-            }
+                Event::InitDone => lists -= 1,
+                _ => {}
+            },
         }
-        if seen
-            .bound
-            .as_ref()
-            .is_some_and(|(node, _)| seen.opened.contains_key(node) || !node.starts_with("warm"))
+        if lists == 0
+            && let Some(begun) = begun.take()
         {
+            begun.send(()).unwrap();
+        }
+        let is_done =
+            |(node, _): &(String, Instant)| seen.opened.contains_key(node) || !node.starts_with("warm");
+        if seen.bound.as_ref().is_some_and(is_done) {
             return seen;
         }
     }
+}
+
+/// Creates a pod in a pool and gives what became of it.
+async fn watched(warm: &Warm, pod: &str, pool: &str) -> Seen {
+    let (begun, begins) = oneshot::channel();
+    let watching = tokio::spawn(observe(warm.bed.admin.clone(), pod.to_owned(), begun));
+    begins.await.unwrap();
+    warm.pod(pod, pool).await;
+    tokio::time::timeout(support::DEADLINE, watching)
+        .await
+        .unwrap()
+        .unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -379,15 +381,7 @@ async fn a_pending_pod_is_bound_to_a_running_spare_at_once_and_no_node_claim_is_
             .map(|one| name(&one.metadata).to_owned())
             .collect();
         let pod = format!("hot-{trial}");
-        let watching = tokio::spawn({
-            let (client, pod) = (warm.bed.admin.clone(), pod.clone());
-            async move { observe(&client, pod).await }
-        });
-        warm.pod(&pod, "warm").await;
-        let seen = tokio::time::timeout(support::DEADLINE, watching)
-            .await
-            .unwrap()
-            .unwrap();
+        let seen = watched(&warm, &pod, "warm").await;
         let (node, at) = seen.bound.unwrap();
         assert!(
             before.contains(&node),
@@ -397,18 +391,17 @@ async fn a_pending_pod_is_bound_to_a_running_spare_at_once_and_no_node_claim_is_
         opened.push(seen.opened[&node].saturating_duration_since(pending));
         bound.push(at.saturating_duration_since(pending));
         warm.remove_pod(&pod).await;
+        // The next pod must not find this node still open.
+        eventually("the used node is gone", async || {
+            let claims = warm.claims().await;
+            let is_left = claims.iter().any(|one| name(&one.metadata) == node);
+            (!is_left).then_some(())
+        })
+        .await;
     }
     for trial in 0..trials.min(20) {
         let pod = format!("cold-{trial}");
-        let watching = tokio::spawn({
-            let (client, pod) = (warm.bed.admin.clone(), pod.clone());
-            async move { observe(&client, pod).await }
-        });
-        warm.pod(&pod, "cold").await;
-        let seen = tokio::time::timeout(support::DEADLINE, watching)
-            .await
-            .unwrap()
-            .unwrap();
+        let seen = watched(&warm, &pod, "cold").await;
         let (_, at) = seen.bound.unwrap();
         launched.push(at.saturating_duration_since(seen.unschedulable.unwrap()));
         warm.remove_pod(&pod).await;
@@ -498,20 +491,27 @@ async fn a_scheduled_override_opens_and_closes_on_time_and_limits_hold() {
         .await
         .unwrap();
     warm.resize("office", json!({"count": 9})).await;
-    let message = eventually("the limit is reported", async || {
+    warm.numbers("office", (9, 4, 0)).await;
+    eventually("the limit is reported", async || {
         let status = api.get("office").await.unwrap().status?;
         let found = find_condition(&status.conditions, "SizingValid")?;
-        (found.reason == "LimitReached").then(|| found.message.clone())
+        let says = found.message.contains("leave room for 4 of 9 spares");
+        (found.reason == "LimitReached" && says).then_some(())
     })
     .await;
-    assert!(message.contains("leave room for 4 of 9 spares"), "{message}");
-    warm.numbers("office", (9, 4, 0)).await;
     assert_eq!(warm.claims().await.len(), 4);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_spares_leave_the_cluster_and_come_back_also_after_a_crash() {
     let mut warm = Warm::start(&["default"]).await;
+    // A process that has just started expects no pods on the node that it finds empty.
+    let keep = Patch::Merge(json!({"spec": {"disruption": {"consolidateAfter": "Never"}}}));
+    let pools = warm.bed.pools();
+    pools
+        .patch("default", &PatchParams::default(), &keep)
+        .await
+        .unwrap();
     warm.overprovisioner(
         "frozen",
         json!({"targetNodePools": ["default"], "state": "Stopped", "strategy": "KeepMinimum", "sizing": {"count": 2}}),
@@ -535,7 +535,7 @@ async fn stopped_spares_leave_the_cluster_and_come_back_also_after_a_crash() {
         .collect();
     // The process that stopped them is gone; the next one knows from the claims.
     warm.task.abort();
-    warm.task = run(warm.bed.veneer.clone(), &warm.clock, Duration::from_secs(2));
+    warm.task = run(warm.bed.admin.clone(), &warm.clock, Duration::from_secs(2));
     warm.pod("first", "default").await;
     eventually("the instance is being started", async || {
         let claims = warm.claims().await;
@@ -547,7 +547,7 @@ async fn stopped_spares_leave_the_cluster_and_come_back_also_after_a_crash() {
     .await;
     // And it crashes again between the start and the join.
     warm.task.abort();
-    warm.task = run(warm.bed.veneer.clone(), &warm.clock, Duration::ZERO);
+    warm.task = run(warm.bed.admin.clone(), &warm.clock, Duration::ZERO);
     let node = warm.bound("first").await;
     assert!(made.contains(&node), "{node} is not one of {made:?}");
     warm.pod("second", "default").await;

@@ -8,22 +8,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use veneer_api::labels::veneer;
 use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, label, name};
-use veneer_engine::provision::{self, Batch, Market, Window, is_provisionable};
+use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, name};
+use veneer_engine::provision::{self, Batch, Market, Window};
 
 use crate::cap;
 use crate::commitments::Ledger;
-use crate::warm::{self, Mode, Promotion, Spares, Stage, promote, status};
+use crate::warm::promote::{self, Search};
+use crate::warm::{self, Mode, Spares};
 
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
-/// How long until the same spares are tried again for the same pods.
-const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
@@ -68,14 +66,10 @@ pub struct Cycle {
     ledger: Option<Arc<Ledger>>,
     /// Spares that were given to pods, with the time until which they are expected to come.
     given: BTreeMap<String, Timestamp>,
-    /// The pods and spares that did not fit each other, and when that was found.
-    tried: Option<(Tried, Timestamp)>,
+    search: Search,
     disruption: Memory,
     fates: Vec<Fate>,
 }
-
-/// What a search for spares started from: the pending pods by uid, and the spares with how far they are.
-type Tried = (BTreeSet<String>, Vec<(String, Stage)>);
 
 impl Cycle {
     /// Nothing was seen yet.
@@ -88,7 +82,7 @@ impl Cycle {
             pending: BTreeMap::new(),
             ledger: None,
             given: BTreeMap::new(),
-            tried: None,
+            search: Search::default(),
             disruption: Memory::default(),
             fates: Vec::new(),
         }
@@ -194,20 +188,8 @@ impl Cycle {
             return (false, Plan::default());
         }
         let mut spares = Spares::of(snapshot);
-        let promotion = self.promotion(snapshot, &spares, now);
-        for spare in spares.promote(&promotion.claims) {
-            pass.plan.actions.extend(promote::open(&spare));
-            let owner = label(&spare.claim.metadata, veneer::OVERPROVISIONER);
-            let owner = snapshot
-                .overprovisioners
-                .iter()
-                .find(|one| Some(name(&one.metadata)) == owner);
-            if let Some(owner) = owner {
-                let message = format!("{} is given to pods", spare.name());
-                pass.plan
-                    .push(status::announce(owner, false, "SpareUsed", message));
-            }
-        }
+        let promotion = self.search.find(snapshot, &spares, &mut self.market, now);
+        pass.plan.extend(promote::give(snapshot, &mut spares, &promotion));
         let until = now.checked_add(BELIEVED).unwrap_or(now);
         let places = promotion.expected.values().chain(&promotion.claims);
         self.given.extend(places.map(|place| (place.clone(), until)));
@@ -216,30 +198,6 @@ impl Cycle {
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
         let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
         (!pods.is_empty(), kept)
-    }
-
-    /// Looks for spares for pending pods, unless that was done before and nothing has changed since.
-    fn promotion(&mut self, snapshot: &Snapshot, spares: &Spares<'_>, now: Timestamp) -> Promotion {
-        let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
-        let pods: BTreeSet<String> = pods
-            .map(|pod| pod.metadata.uid.clone().unwrap_or_default())
-            .collect();
-        let list = spares.empty.values().flatten();
-        let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
-        if pods.is_empty() || list.is_empty() {
-            return Promotion::default();
-        }
-        let tried = (pods, list);
-        let is_known = self
-            .tried
-            .as_ref()
-            .is_some_and(|(known, at)| *known == tried && now.duration_since(*at) < TRY_AGAIN);
-        if is_known {
-            return Promotion::default();
-        }
-        let promotion = promote::decide(snapshot, spares, &mut self.market, now);
-        self.tried = promotion.expected.is_empty().then_some((tried, now));
-        promotion
     }
 
     /// Adds what pending pods need, if their batch is complete, or when it will be.

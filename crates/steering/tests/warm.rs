@@ -18,6 +18,8 @@ use serde_json::{Value, json};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_engine::plan::{Action, Target, condition_true, label, name};
+use veneer_engine::provision::Market;
+use veneer_steering::warm::{Mode, Spares, keep};
 
 fn spec(more: Value) -> Value {
     let mut spec = json!({"targetNodePools": ["default"]});
@@ -926,10 +928,10 @@ fn a_scheduled_override_opens_and_closes_on_time() {
         status.next_override.unwrap().start.0.to_string(),
         "2026-01-05T09:00:00Z"
     );
-    let plan = cluster.decide();
-    assert_eq!(plan.look_again.unwrap().to_string(), "2026-01-05T09:00:00Z");
     cluster.pass_time(9 * 3600 - 1);
     cluster.settle();
+    let plan = cluster.decide();
+    assert_eq!(plan.look_again.unwrap().to_string(), "2026-01-05T09:00:00Z");
     assert_eq!(cluster.spares("warm").len(), 1);
     cluster.pass_time(1);
     cluster.settle();
@@ -1112,4 +1114,83 @@ fn what_a_crash_left_half_done_is_finished() {
     assert_eq!((cluster.spares("warm").len(), cluster.used("warm").len()), (0, 2));
     assert!(cluster.node_of("b").is_some());
     assert_eq!(cluster.created.len(), 2);
+}
+
+/// What is decided beside a Karpenter, for the cluster as it is.
+fn beside_karpenter(cluster: &Cluster) -> Vec<Action> {
+    let mut market = Market::new(cluster::catalogue());
+    market.update(&cluster.snapshot);
+    let mut spares = Spares::of(&cluster.snapshot);
+    keep(
+        &cluster.snapshot,
+        &mut spares,
+        &mut market,
+        Mode::Companion,
+        cluster.now,
+    )
+    .actions
+}
+
+#[test]
+fn beside_a_karpenter_spares_keep_their_capacity_type_and_are_protected() {
+    let mut cluster = Cluster::with_pool();
+    cluster.overprovisioner("warm", count(2));
+    let actions = beside_karpenter(&cluster);
+    let claims: Vec<&NodeClaim> = actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::CreateClaim(claim) => Some(&**claim),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(claims.len(), 2);
+    for claim in &claims {
+        assert_eq!(label(&claim.metadata, karpenter::CAPACITY_TYPE), None);
+        assert_eq!(label(&claim.metadata, veneer::OVERPROVISIONED), Some("true"));
+        let annotations = claim.metadata.annotations.as_ref().unwrap();
+        assert_eq!(annotations[karpenter::DO_NOT_DISRUPT], "true");
+        assert_eq!(claim.spec.taints[0].key, "karpenter.sh/overprovisioned");
+    }
+    // Once it has joined and a pod needs it, the protection goes with the taint.
+    let claim = claims[0].clone();
+    cluster.act(Action::CreateClaim(Box::new(claim)));
+    cluster.snapshot.overprovisioners.clear();
+    cluster.overprovisioner("warm", count(1));
+    cluster.settle();
+    let node = names(&cluster.spares("warm"))[0].clone();
+    let remove_option = |labels: &mut Option<std::collections::BTreeMap<String, String>>| {
+        labels.as_mut().unwrap().remove(veneer::PURCHASE_OPTION);
+    };
+    let target = Target {
+        name: node.clone(),
+        ..Target::default()
+    };
+    cluster.edit_claim(&target, |claim| remove_option(&mut claim.metadata.labels));
+    cluster.edit_node(&target, |node| remove_option(&mut node.metadata.labels));
+    cluster.pod("a", "1");
+    cluster.settle();
+    assert_eq!(cluster.node_of("a"), Some(node.clone()));
+    for metadata in [&cluster.used("warm")[0].metadata, &cluster.node(&node).metadata] {
+        let annotations = metadata.annotations.as_ref().unwrap();
+        assert_eq!(annotations[karpenter::DO_NOT_DISRUPT], "false");
+    }
+}
+
+#[test]
+fn beside_a_karpenter_stopped_spares_are_refused_with_what_to_use_instead() {
+    for state in ["Stopped", "Hibernated"] {
+        let mut cluster = Cluster::with_pool();
+        cluster.overprovisioner("cold", spec(json!({"sizing": {"count": 1}, "state": state})));
+        for action in beside_karpenter(&cluster) {
+            assert!(!matches!(action, Action::CreateClaim(_)), "{action}");
+            cluster.act(action);
+        }
+        assert_eq!(
+            cluster.condition("cold", "Ready"),
+            format!(
+                "False Invalid spec.state: {state} spares need Veneer to launch instances itself, and here Karpenter does; \
+                 use state Running, or run Veneer with --mode standalone"
+            )
+        );
+    }
 }

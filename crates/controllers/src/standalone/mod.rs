@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod beside;
 mod clock;
 mod events;
 mod execute;
@@ -13,6 +14,7 @@ mod pending;
 mod store;
 mod watch;
 
+pub use beside::run_beside;
 pub use clock::Clock;
 pub use metrics::Meters;
 pub use pending::Pending;
@@ -40,7 +42,7 @@ use crate::provider::Provider;
 use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
 use crate::steer::Known;
-use watch::{Kinds, Watches};
+use watch::{Kinds, NodeClasses, Watches};
 
 /// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
 /// so that looking at a large cluster keeps no processor busy.
@@ -126,7 +128,11 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
     let kinds = Kinds {
         overlays: settings.node_overlay_gate,
         overprovisioners,
-        on_ec2: settings.ec2.is_some(),
+        node_classes: if settings.ec2.is_some() {
+            NodeClasses::Ec2
+        } else {
+            NodeClasses::Kwok
+        },
     };
     let watches = Watches::start(&client, kinds);
     let stores = Arc::clone(&watches.stores);

@@ -57,8 +57,16 @@ pub(crate) struct Stores {
 pub(crate) struct Kinds {
     pub(crate) overlays: bool,
     pub(crate) overprovisioners: bool,
-    /// Node classes are EC2's instead of KWOK's.
-    pub(crate) on_ec2: bool,
+    pub(crate) node_classes: NodeClasses,
+}
+
+/// Whose node classes there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeClasses {
+    Kwok,
+    Ec2,
+    /// Somebody else looks after them.
+    None,
 }
 
 /// The running watches. They end when this is dropped.
@@ -100,12 +108,20 @@ impl Watches {
             )*};
         }
         loose! {node_claims: NodeClaim, node_pools: NodePool}
-        if kinds.on_ec2 {
+        let (kwok, ec2) = match kinds.node_classes {
+            NodeClasses::Kwok => (true, false),
+            NodeClasses::Ec2 => (false, true),
+            NodeClasses::None => (false, false),
+        };
+        if ec2 {
             loose! {ec2_node_classes: EC2NodeClass}
-            lock(&stores.node_classes).synced = true;
         } else {
-            loose! {node_classes: KWOKNodeClass}
             lock(&stores.ec2_node_classes).synced = true;
+        }
+        if kwok {
+            loose! {node_classes: KWOKNodeClass}
+        } else {
+            lock(&stores.node_classes).synced = true;
         }
         if kinds.overlays {
             loose! {overlays: NodeOverlay}

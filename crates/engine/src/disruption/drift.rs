@@ -1,9 +1,9 @@
 //! Whether a claim is no longer what its pool would make.
 
-use veneer_api::labels::karpenter;
+use veneer_api::labels::{karpenter, veneer};
 use veneer_api::{NodeClaim, NodePool};
 
-use crate::plan::NodeClassHash;
+use crate::plan::{NodeClassHash, label};
 use crate::provision::{HASH_VERSION, pool_hash};
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
@@ -32,7 +32,14 @@ fn meets_requirements(claim: &NodeClaim, pool: &NodePool) -> bool {
     let mut vocabulary = Vocabulary::default();
     let labels = claim.metadata.labels.iter().flatten();
     let labels: Vec<(&str, &str)> = labels
-        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .filter_map(|(key, value)| {
+            // The capacity type of a spare says that it is one; how it was bought stands beside it.
+            if key == karpenter::CAPACITY_TYPE && value == karpenter::CAPACITY_TYPE_OVERPROVISIONED {
+                let bought = label(&claim.metadata, veneer::PURCHASE_OPTION)?;
+                return Some((key.as_str(), bought));
+            }
+            Some((key.as_str(), value.as_str()))
+        })
         .collect();
     let has = Requirements::from_labels(labels.iter().copied(), &mut vocabulary);
     pool.spec.template.spec.requirements.iter().all(|one| {

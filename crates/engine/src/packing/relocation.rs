@@ -210,7 +210,7 @@ impl<'o, 'p> Relocation<'o, 'p> {
             nowhere: solver.left_over.iter().map(|entry| entry.position).collect(),
             ..Moved::default()
         };
-        for (id, before) in solver.trial.iter().flat_map(|trial| trial.nodes()) {
+        for (id, before) in solver.trial.iter().flat_map(super::solver::trial::Trial::nodes) {
             let Some(place) = self.places.get(id) else {
                 continue;
             };

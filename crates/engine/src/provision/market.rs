@@ -44,11 +44,14 @@ struct Common {
     /// Labels by type and offering.
     labels: HashMap<(usize, usize), Arc<BTreeMap<String, String>>>,
     /// Capacity and allocatable by pool and type.
-    sizes: HashMap<(Option<usize>, usize), (Arc<ResourceList>, Arc<ResourceList>)>,
+    sizes: HashMap<(Option<usize>, usize), Size>,
 }
 
 /// More is not kept of what options have in common.
 const MAX_COMMON: usize = 2_000;
+
+/// Capacity, and what of it pods can use.
+type Size = (Arc<ResourceList>, Arc<ResourceList>);
 
 /// The catalogue as it is at the moment.
 #[derive(Debug)]

@@ -152,12 +152,12 @@ impl<'a> Keeper<'a, '_> {
             counts.push(self.count(one, pool, current.as_ref()));
         }
         let overlap = |now| sizes.as_ref().and_then(|sizes| sizes.overlap(now));
-        let report_ = Report {
+        let found = Report {
             counts,
             faults,
             current,
         };
-        self.plan.extend(report(one, report_, overlap, self.now));
+        self.plan.extend(report(one, found, overlap, self.now));
     }
 
     fn count(&self, one: &Overprovisioner, pool: &str, current: Option<&Current>) -> PoolCount {

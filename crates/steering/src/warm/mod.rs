@@ -7,6 +7,7 @@
 //! object that cannot be understood changes nothing; the spares of one Overprovisioner are never counted for another,
 //! though a running tier may take over a stopped spare of the same pool, which the colder tier then replaces.
 
+pub mod beside;
 pub mod keep;
 pub mod promote;
 pub mod room;
@@ -16,6 +17,7 @@ pub mod sizing;
 pub mod spares;
 pub mod status;
 
+pub use beside::Beside;
 pub use keep::{Mode, keep};
 pub use promote::Promotion;
 pub use spares::{Spare, Spares, Stage};

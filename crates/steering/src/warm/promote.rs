@@ -9,18 +9,22 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::CONDITION_INITIALIZED;
 use veneer_engine::packing;
 use veneer_engine::plan::{
-    Action, NodeChange, Power, Snapshot, Target, condition_true, is_spare, is_spare_taint, label, name,
+    Action, NodeChange, Plan, Power, Snapshot, Target, condition_true, is_spare, is_spare_taint, label, name,
     provider_id,
 };
 use veneer_engine::provision::{self, Market, is_provisionable};
 
 use super::spares::{Spare, Spares, Stage};
+use super::status::announce;
+
+/// How long until the same spares are tried again for the same pods.
+const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The stages from which pods are served, the hottest first.
 const SERVED: [Stage; 4] = [Stage::Ready, Stage::Warming, Stage::Hibernated, Stage::Stopped];
@@ -32,6 +36,66 @@ pub struct Promotion {
     pub expected: BTreeMap<String, String>,
     /// The claims that are spares no more.
     pub claims: BTreeSet<String>,
+}
+
+/// What a search started from: the pending pods by uid, and the spares with how far they are.
+type Tried = (BTreeSet<String>, Vec<(String, Stage)>);
+
+/// Remembers which pods and spares did not fit each other, so that they are not tried again with every change.
+#[derive(Debug, Default)]
+pub struct Search {
+    tried: Option<(Tried, Timestamp)>,
+}
+
+impl Search {
+    /// Finds spares for pending pods, unless that was tried before and nothing has changed since.
+    pub fn find(
+        &mut self,
+        snapshot: &Snapshot,
+        spares: &Spares<'_>,
+        market: &mut Market,
+        now: Timestamp,
+    ) -> Promotion {
+        let pods = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+        let pods: BTreeSet<String> = pods
+            .map(|pod| pod.metadata.uid.clone().unwrap_or_default())
+            .collect();
+        let list = spares.empty.values().flatten();
+        let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
+        if pods.is_empty() || list.is_empty() {
+            return Promotion::default();
+        }
+        let tried = (pods, list);
+        let is_known = self
+            .tried
+            .as_ref()
+            .is_some_and(|(known, at)| *known == tried && now.duration_since(*at) < TRY_AGAIN);
+        if is_known {
+            return Promotion::default();
+        }
+        let promotion = decide(snapshot, spares, market, now);
+        self.tried = promotion.expected.is_empty().then_some((tried, now));
+        promotion
+    }
+}
+
+/// Opens the spares that pods get, and takes them out of the empty ones.
+#[must_use]
+pub fn give<'a>(snapshot: &'a Snapshot, spares: &mut Spares<'a>, promotion: &Promotion) -> Plan {
+    let mut plan = Plan::default();
+    for spare in spares.promote(&promotion.claims) {
+        plan.actions.extend(open(&spare));
+        let owner = label(&spare.claim.metadata, veneer::OVERPROVISIONER);
+        let owner = snapshot
+            .overprovisioners
+            .iter()
+            .find(|one| Some(name(&one.metadata)) == owner);
+        if let Some(owner) = owner {
+            let message = format!("{} is given to pods", spare.name());
+            plan.push(announce(owner, false, "SpareUsed", message));
+        }
+    }
+    plan
 }
 
 /// Finds spares for the pods that have no place.

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner, OverprovisionerStatus};
 use veneer_engine::catalogue::kwok;
+use veneer_engine::disruption;
 use veneer_engine::lifecycle::{Launched, Policy, after_change_type, after_launch};
 use veneer_engine::plan::{
     Action, Announcement, Instance, InstanceState, NodeClass, Plan, Shortage, Snapshot, Target, is_deleting,
@@ -86,7 +87,10 @@ fn rules() -> Rules {
             min_drain: SignedDuration::ZERO,
             ..Policy::default()
         },
-        ..Rules::default()
+        disruption: disruption::Policy {
+            validation: SignedDuration::ZERO,
+            ..disruption::Policy::default()
+        },
     }
 }
 
@@ -137,8 +141,11 @@ impl Cluster {
             "metadata": {"name": pool, "uid": format!("uid-{pool}"), "generation": 1},
             "spec": {"template": {"spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
-                "requirements": [], "expireAfter": "Never"}},
-                "disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}},
+                "requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand", "spot"]}],
+                "expireAfter": "Never"}},
+                "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s",
+                    "budgets": [{"nodes": "100%"}]}},
         }))
         .unwrap();
         change(&mut object);

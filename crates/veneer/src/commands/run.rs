@@ -70,6 +70,10 @@ pub(crate) struct RunArgs {
     #[arg(long)]
     dry_run: bool,
 
+    /// Companion: keeps the spare nodes of Overprovisioners, as NodeClaims that Karpenter launches
+    #[arg(long, env = "VENEER_OVERPROVISIONERS")]
+    overprovisioners: bool,
+
     /// Features to turn on or off: NodeOverlay=true|false, SpotToSpotConsolidation=true|false
     #[arg(
         long,
@@ -273,6 +277,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         }
     };
     settings.provisioning = standalone::settings(args, &settings, ec2);
+    settings.spares_beside = args.overprovisioners && mode == Mode::Companion && !args.once && !args.dry_run;
     if settings.provisioning.is_some() {
         veneer_controllers::standalone::check(&client).await?;
     }

@@ -9,7 +9,7 @@ mod accept;
 mod on_claims;
 mod on_nodes;
 mod steered;
-mod trial;
+pub(super) mod trial;
 
 use std::collections::VecDeque;
 

@@ -1,0 +1,91 @@
+//! Spares of Overprovisioners beside a Karpenter, which launches the NodeClaims that we make.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use tokio::time::sleep;
+use tracing::info;
+use veneer_api::NodeClaim;
+use veneer_engine::instance_type::Catalogue;
+use veneer_engine::lifecycle::Launched;
+use veneer_engine::plan::Instance;
+use veneer_engine::provision::LaunchOption;
+use veneer_steering::warm::Beside;
+
+use super::execute::Executor;
+use super::watch::{Kinds, NodeClasses, Watches};
+use super::{Clock, IDLE, Meters, has_overprovisioners};
+use crate::provider::{LaunchError, Provider};
+
+/// Changes that arrive within this time of each other are one pass; Karpenter is given as little of a start as can be.
+const COALESCE: Duration = Duration::from_millis(5);
+
+/// Keeps spares until the process ends; waits for nothing more if the cluster does not know Overprovisioners.
+pub async fn run_beside(client: Client, catalogue: Arc<Catalogue>, node_overlay_gate: bool, clock: Clock) {
+    if !has_overprovisioners(&client).await {
+        info!("there are no Overprovisioners here: their CRD is not installed");
+        return std::future::pending().await;
+    }
+    let kinds = Kinds {
+        overlays: node_overlay_gate,
+        overprovisioners: true,
+        node_classes: NodeClasses::None,
+    };
+    let watches = Watches::start(&client, kinds);
+    let stores = Arc::clone(&watches.stores);
+    while !stores.synced() {
+        stores.changed().await;
+    }
+    let executor = Executor::new(&client, Arc::clone(&stores), Nobody, Meters::default());
+    let executor = Arc::new(executor);
+    let mut beside = Beside::new(catalogue);
+    loop {
+        let now = clock.now();
+        let mut snapshot = stores.snapshot();
+        let plan = beside.pass(&mut snapshot, now);
+        executor.run(plan.actions).await;
+        let wait = plan
+            .look_again
+            .map(|at| Duration::try_from(at.duration_since(clock.now())).unwrap_or_default());
+        tokio::select! {
+            () = stores.changed() => sleep(COALESCE).await,
+            () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
+        }
+    }
+}
+
+/// No source of instances: Karpenter has its own.
+struct Nobody;
+
+fn refused() -> String {
+    "instances are Karpenter's here".to_owned()
+}
+
+impl Provider for Nobody {
+    async fn launch(&self, _: &NodeClaim, _: &[LaunchOption]) -> Result<Launched, LaunchError> {
+        Err(LaunchError::Other(refused()))
+    }
+
+    async fn terminate(&self, _: &str) -> Result<(), String> {
+        Err(refused())
+    }
+
+    async fn stop(&self, _: &str, _: bool) -> Result<(), String> {
+        Err(refused())
+    }
+
+    async fn start(&self, _: &str) -> Result<(), LaunchError> {
+        Err(LaunchError::Other(refused()))
+    }
+
+    async fn change_type(&self, _: &str, _: &str) -> Result<(), String> {
+        Err(refused())
+    }
+
+    fn instances(&self) -> Vec<Instance> {
+        Vec::new()
+    }
+
+    fn resume(&self, _: &[Arc<NodeClaim>]) {}
+}
