@@ -254,6 +254,14 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
                 faults.skew = SignedDuration::from_secs(seconds);
             }
         }
+        // Users delete nodes too, with pods on them.
+        if !is_over && rng.chance(0.02) {
+            let count = u64::try_from(world.objects.claims.len()).unwrap_or_default();
+            let at = usize::try_from(rng.below(count)).unwrap_or_default();
+            if let Some(claim) = world.objects.claims.keys().nth(at).cloned() {
+                world.delete(&format!("nodeclaim/{claim}"))?;
+            }
+        }
         world.step();
         let what = watch.check(&world);
         violation = what.map(|what| Violation { at: world.now, what });
