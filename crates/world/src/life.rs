@@ -58,7 +58,8 @@ impl World {
     /// Interrupts as many spot instances as the interval usually takes.
     fn spot_market(&mut self, interval: SignedDuration) {
         let rate = self.scenario.cloud.spot_interruptions_per_hour;
-        if rate <= 0.0 {
+        let is_calm = self.faults.as_ref().is_some_and(|faults| faults.calm);
+        if rate <= 0.0 || is_calm {
             return;
         }
         let chance = 1.0 - (-rate * interval.as_secs_f64() / 3600.0).exp();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
@@ -303,32 +303,62 @@ impl Objects {
         Written::Changed
     }
 
+    /// How many pods a budget is about, how many of them are healthy, and how many must be.
+    fn counts(&self, budget: &PodDisruptionBudget) -> (usize, usize, usize) {
+        let spec = budget.spec.as_ref();
+        let selector = spec.and_then(|spec| spec.selector.as_ref());
+        let (mut expected, mut healthy) = (0_usize, 0_usize);
+        for one in self.pods.values() {
+            let is_one = one.metadata.namespace.as_deref().unwrap_or("default")
+                == budget.metadata.namespace.as_deref().unwrap_or("default")
+                && selector.is_some_and(|selector| selects(selector, &one.metadata));
+            expected += usize::from(is_one);
+            healthy += usize::from(is_one && node_of(one).is_some() && !is_deleting(&one.metadata));
+        }
+        let wanted = match spec.map(|spec| (&spec.min_available, &spec.max_unavailable)) {
+            Some((Some(least), _)) => share(least, expected),
+            Some((None, Some(most))) => expected.saturating_sub(share(most, expected)),
+            _ => 0,
+        };
+        (expected, healthy, wanted)
+    }
+
+    /// The budgets with what they allow now, as the disruption controller would write it.
+    #[must_use]
+    pub fn budgets_with_status(&self) -> Vec<Arc<PodDisruptionBudget>> {
+        let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
+        let budgets = self.budgets.values().map(|budget| {
+            let (expected, healthy, wanted) = self.counts(budget);
+            let mut budget = PodDisruptionBudget::clone(budget);
+            budget.status = Some(PodDisruptionBudgetStatus {
+                current_healthy: Some(number(healthy)),
+                desired_healthy: Some(number(wanted)),
+                disruptions_allowed: Some(number(healthy.saturating_sub(wanted))),
+                expected_pods: Some(number(expected)),
+                observed_generation: budget.metadata.generation,
+                ..PodDisruptionBudgetStatus::default()
+            });
+            Arc::new(budget)
+        });
+        budgets.collect()
+    }
+
     /// Whether disruption budgets let a pod go now, or which one does not.
     pub fn may_evict(&self, pod: &Pod) -> Result<(), String> {
+        // A pod that does not run makes nothing worse by going.
+        if node_of(pod).is_none() || is_deleting(&pod.metadata) {
+            return Ok(());
+        }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-        let of_namespace = self.budgets.iter();
-        for (key, budget) in of_namespace.filter(|(key, _)| key.starts_with(&format!("{namespace}/"))) {
-            let Some(spec) = &budget.spec else { continue };
-            let Some(selector) = &spec.selector else { continue };
-            if !selects(selector, &pod.metadata) {
+        for (key, budget) in &self.budgets {
+            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+            let is_about = budget.metadata.namespace.as_deref().unwrap_or("default") == namespace
+                && selector.is_some_and(|selector| selects(selector, &pod.metadata));
+            if !is_about {
                 continue;
             }
-            let matching = self.pods.values().filter(|one| {
-                one.metadata.namespace == pod.metadata.namespace && selects(selector, &one.metadata)
-            });
-            let (mut expected, mut healthy) = (0_usize, 0_usize);
-            for one in matching {
-                expected += 1;
-                healthy += usize::from(node_of(one).is_some() && !is_deleting(&one.metadata));
-            }
-            let wanted = match (&spec.min_available, &spec.max_unavailable) {
-                (Some(least), _) => share(least, expected),
-                (None, Some(most)) => expected.saturating_sub(share(most, expected)),
-                (None, None) => 0,
-            };
-            // A pod that does not run makes nothing worse by going.
-            let counts = usize::from(node_of(pod).is_some() && !is_deleting(&pod.metadata));
-            if healthy.saturating_sub(counts) < wanted && counts > 0 {
+            let (expected, healthy, wanted) = self.counts(budget);
+            if healthy <= wanted {
                 return Err(format!(
                     "PodDisruptionBudget {key} needs {wanted} of {expected}, {healthy} are healthy"
                 ));

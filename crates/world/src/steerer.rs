@@ -35,6 +35,14 @@ pub struct Steerer {
 
 impl Steerer {
     pub(crate) fn new(scenario: &Scenario) -> Self {
+        // The exporter was there before the world began, and saw that nothing was used.
+        let nothing = Applied {
+            plans: vec![0.0; scenario.commitments.savings_plans.len()],
+            ..Applied::default()
+        };
+        let before = scenario.start.checked_sub(scenario.commitments.delay.0);
+        let before = before.unwrap_or(scenario.start);
+        let first = Export::new(&scenario.commitments, &nothing, &scenario.region, before);
         Self {
             decider: Decider::new(settings(scenario)),
             scope: Scope {
@@ -43,7 +51,7 @@ impl Steerer {
                 shared_plans: true,
                 freshness_limit: FRESH,
             },
-            exports: VecDeque::new(),
+            exports: VecDeque::from([first]),
             decided: Decided::default(),
         }
     }
@@ -139,6 +147,7 @@ impl World {
             steerer.observation(&scenario, now)
         };
         let ledger = Ledger::read(&observation, &steerer.scope);
+        self.cycle.learn(Some(Arc::new(ledger.clone())));
         steerer.decider.learn(now, ledger);
         self.claims_changed = true;
         true

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Node, Pod, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -158,7 +158,7 @@ fn of_template(
             }]),
             ..ObjectMeta::default()
         },
-        spec: Some(template.spec.unwrap_or_else(PodSpec::default)),
+        spec: Some(template.spec.unwrap_or_default()),
         status: Some(k8s_openapi::api::core::v1::PodStatus {
             phase: Some("Pending".to_owned()),
             ..Default::default()

@@ -428,6 +428,8 @@ impl World {
                     },
                 })
                 .collect(),
+            pdbs: self.objects.budgets_with_status(),
+            launching: self.memory.launching.clone(),
             shortages: self.memory.shortages.keys().cloned().collect(),
             pod_events: self.objects.pod_events.clone(),
             ..Snapshot::default()

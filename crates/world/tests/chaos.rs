@@ -3,7 +3,8 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "helpers of tests fail as tests do"
+    clippy::disallowed_methods,
+    reason = "helpers of tests fail as tests do, and ask how many histories there shall be"
 )]
 
 use std::sync::Mutex;

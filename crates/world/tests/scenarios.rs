@@ -3,6 +3,7 @@
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
+    clippy::disallowed_methods,
     reason = "helpers of tests fail as tests do"
 )]
 
@@ -148,4 +149,31 @@ fn steering_a_working_day_saves_money() {
         "{launched:?}"
     );
     assert_eq!(summary.pending, 0);
+}
+
+#[test]
+fn spares_shorten_the_wait_of_a_live_event() {
+    let play = |name: &str| {
+        let mut world = world(read(name));
+        let seconds = k8s_openapi::jiff::SignedDuration::from_secs;
+        let event = world.scenario.start + seconds(7200);
+        world.advance(event - seconds(1));
+        assert_eq!(
+            world.pending(),
+            0,
+            "{name}: everything has its place before the event"
+        );
+        world.advance(event);
+        // How long until the last pod of the event has a node.
+        let waited = (1..600).find(|second| {
+            world.advance(event + seconds(*second));
+            world.pending() == 0
+        });
+        world.advance(event + seconds(3600));
+        (waited.unwrap(), world.summary(None))
+    };
+    let ((warm, with), (cold, without)) = (play("live-event"), play("live-event-cold"));
+    assert!(warm < cold, "with spares {warm} s, without {cold} s");
+    assert!(with.spares_used > 0 && without.spares_used == 0);
+    assert!(with.cost.paid > without.cost.paid, "readiness has its price");
 }

@@ -26,7 +26,7 @@ pub(crate) struct ChaosArgs {
     seed: u64,
 
     /// For how many simulated minutes faults happen
-    #[arg(long, value_name = "M", default_value_t = 12)]
+    #[arg(long, value_name = "M", default_value_t = 24)]
     minutes: i64,
 
     /// Kinds of fault to leave out: crash, refuse, launch, answer, stale, clock, gap, malformed

@@ -71,17 +71,16 @@ impl Bugs {
 
     pub(crate) fn spoil_snapshot(&self, snapshot: &mut Snapshot) {
         match self.bug {
-            Some(Bug::IgnoresInFlight) => {
-                // The lifecycle needs them; only every other look misses them.
+            // The lifecycle needs them; only looks with pods that wait miss them.
+            Some(Bug::IgnoresInFlight)
                 if snapshot
                     .pods
                     .iter()
-                    .any(|pod| crate::objects::node_of(pod).is_none())
-                {
-                    snapshot.node_claims.retain(|claim| {
-                        provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some()
-                    });
-                }
+                    .any(|pod| crate::objects::node_of(pod).is_none()) =>
+            {
+                snapshot.node_claims.retain(|claim| {
+                    provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some()
+                });
             }
             Some(Bug::IgnoresLimits) => {
                 for pool in &mut snapshot.node_pools {

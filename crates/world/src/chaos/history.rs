@@ -48,7 +48,7 @@ impl History {
     pub fn new(seed: u64) -> Self {
         Self {
             seed,
-            minutes: 12,
+            minutes: 24,
             without: Vec::new(),
             bug: None,
         }
@@ -150,7 +150,7 @@ fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "expireAfter": "Never",
                 "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}]}},
-            "disruption": {"consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
+            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
 }
 
 /// The world of a history: what runs in it and what users do follow from the seed.
@@ -162,7 +162,7 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
                 {"name": "main", "resources": {"requests": {"cpu": format!("{}m", cpu * 500), "memory": "512Mi"}}}]}}})
     };
     let mut events = Vec::new();
-    for _ in 0..rng.below(6) + 2 {
+    for _ in 0..rng.below(12) + 12 {
         let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
         let lasts = format!("{}s", 60 + rng.below(240));
         let event = match rng.below(7) {
@@ -190,7 +190,7 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
     }
     let scenario = json!({
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
-        "loadInterval": "60s",
+        "loadInterval": "30s",
         "objects": [
             pool("a", &["on-demand"], 40),
             pool("b", &["spot", "on-demand"], 40),
@@ -246,11 +246,20 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
         let is_over = world.next() > faults_end;
         if let Some(faults) = &mut world.faults {
             if is_over {
+                faults.calm = true;
                 faults.rates = Rates::default();
                 faults.skew = SignedDuration::ZERO;
             } else if history.has("clock") && rng.chance(0.01) {
                 let seconds = i64::try_from(rng.below(120)).unwrap_or_default() - 60;
                 faults.skew = SignedDuration::from_secs(seconds);
+            }
+        }
+        // Users delete nodes too, with pods on them.
+        if !is_over && rng.chance(0.02) {
+            let count = u64::try_from(world.objects.claims.len()).unwrap_or_default();
+            let at = usize::try_from(rng.below(count)).unwrap_or_default();
+            if let Some(claim) = world.objects.claims.keys().nth(at).cloned() {
+                world.delete(&format!("nodeclaim/{claim}"))?;
             }
         }
         world.step();
@@ -271,7 +280,7 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
 /// A history that fails in the same way with less in it.
 pub fn shrink(history: &History) -> Result<History, ScenarioError> {
     let mut smallest = history.clone();
-    for kind in KINDS {
+    for kind in KINDS.into_iter().filter(|kind| history.has(kind)) {
         let mut smaller = smallest.clone();
         smaller.without.push(kind);
         if run(&smaller)?.violation.is_some() {

@@ -55,6 +55,8 @@ impl Fate {
 pub struct Faults {
     /// How often they happen; all zero when they have stopped.
     pub rates: Rates,
+    /// Whether the faults have stopped.
+    pub calm: bool,
     /// How wrong the clock of the controllers is.
     pub skew: SignedDuration,
     /// Faults of our own that tests put in.
@@ -71,6 +73,7 @@ impl Faults {
     pub fn new(seed: u64, rates: Rates, bug: Option<Bug>) -> Self {
         Self {
             rates,
+            calm: false,
             skew: SignedDuration::ZERO,
             bugs: bugs::Bugs::of(bug),
             rng: Rng::of(seed, &["faults"]),

@@ -98,6 +98,7 @@ fn header(stage: &Stage, (observers, probes): (Option<SocketAddr>, Option<Socket
         }
         None => text.push_str(" as fast as it goes"),
     }
+    text.push_str(" (Ctrl-C ends with a summary)");
     if let Some(address) = observers {
         let _ = write!(
             text,
@@ -171,7 +172,7 @@ fn picture(
     put(header(stage, addresses));
     put(String::new());
     put(format!(
-        "NOW {}   {} nodes ({} booting, {} spare, {} stopped)   {} pods, {} pending   a pod waits {} s (p50), {} s (p99)   {}",
+        "NOW {}   {} nodes ({} booting, {} spare, {} stopped)   {} pods, {} pending   a pod waits {} s (p50), {} s (p99)",
         clock(picture.now),
         picture.pools.iter().map(|pool| pool.nodes).sum::<usize>(),
         picture.booting,
@@ -181,7 +182,6 @@ fn picture(
         picture.pending,
         latency.p50,
         latency.p99,
-        "Ctrl-C ends with a summary",
     ));
     put(String::new());
     money(&mut put, &picture, &twin_rate, &so_far, &without);
@@ -202,7 +202,7 @@ fn picture(
             row.steering
         ));
     }
-    put("OVERLAYS (what the prices of instance types are turned by)".to_owned());
+    put("OVERLAYS (what changes the prices that launches see)".to_owned());
     for row in &picture.overlays {
         put(format!("  {:<36} {:>7}  {}", row.name, row.effect, row.why));
     }
