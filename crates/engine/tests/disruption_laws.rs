@@ -446,7 +446,7 @@ fn cases() -> u64 {
     std::env::var("VENEER_CASES")
         .ok()
         .and_then(|text| text.parse().ok())
-        .unwrap_or(300)
+        .unwrap_or(60)
 }
 
 #[test]

@@ -363,6 +363,78 @@ fn capacity_is_compared_with_the_last_overlay_of_the_weight_only() {
 }
 
 #[test]
+fn an_overlay_with_overhead_compares_its_capacity_with_the_last_one_too() {
+    let sets = |resource: &str| json!({"capacity": {resource: "1"}, "weight": 7});
+    let with_overhead =
+        |resource: &str| json!({"capacity": {resource: "1"}, "overhead": {"memory": "50Mi"}, "weight": 7});
+    // The last overlay of the weight sets y, so that x has been forgotten.
+    let forgotten = [
+        overlay("c", sets("x")),
+        overlay("b", sets("y")),
+        overlay("a", with_overhead("x")),
+    ];
+    assert_eq!(evaluate(&forgotten).verdicts()[2], Verdict::Ready);
+    let met = [
+        overlay("c", sets("x")),
+        overlay("b", sets("y")),
+        overlay("a", with_overhead("y")),
+    ];
+    assert!(matches!(&evaluate(&met).verdicts()[2], Verdict::Conflict(_)));
+}
+
+#[test]
+fn conflicts_are_found_on_the_hundredth_kind_of_offering_as_on_the_first() {
+    let offering = |zone: usize| {
+        json!({"Price": 1.0, "Available": true, "Requirements": [
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [format!("zone-{zone}")]},
+        ]})
+    };
+    let many = |name: &str| {
+        json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"],
+            "resources": {"cpu": "2", "memory": "8Gi", "pods": "110", "ephemeral-storage": "20Gi"},
+            "offerings": (0..130).map(offering).collect::<Vec<_>>()})
+    };
+    let types = json!([many("a.large"), many("b.large"), many("c.large")]);
+    let catalogue = Arc::new(kwok::parse(&types.to_string(), "test.json").unwrap());
+    let sets = |name: &str, instance_type: &str, zone: usize| {
+        let requirements = json!([
+            {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": [instance_type]},
+            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [format!("zone-{zone}")]},
+        ]);
+        overlay(name, json!({"requirements": requirements, "price": "2"}))
+    };
+    for zone in [0, 63, 64, 99, 129] {
+        for instance_type in ["a.large", "b.large", "c.large"] {
+            let other = if zone < 64 { zone + 64 } else { zone - 64 };
+            let overlays = [
+                sets("a", instance_type, zone),
+                sets("b", instance_type, other),
+                sets("c", instance_type, zone),
+            ];
+            let evaluation = Evaluator::new(Arc::clone(&catalogue), TieBreak::default())
+                .evaluate(&[pool("default", &[])], &overlays);
+            let why = format!("{instance_type} in zone {zone}");
+            assert!(
+                matches!(&evaluation.verdicts()[0], Verdict::Conflict(conflict) if conflict.with == ["c"]),
+                "{why}: {:?}",
+                evaluation.verdicts()
+            );
+            assert_eq!(evaluation.verdicts()[1], Verdict::Ready, "{why}");
+            let changed = evaluation.prices(0).iter().filter(|price| **price == 2.0);
+            assert_eq!(changed.count(), 2, "{why}");
+        }
+    }
+}
+
+#[test]
+fn every_rule_of_advice_says_in_its_own_words_what_it_is_about() {
+    use veneer_engine::overlay::advice::Rule;
+    let summaries: std::collections::BTreeSet<&str> = Rule::ALL.iter().map(|rule| rule.summary()).collect();
+    assert_eq!(summaries.len(), Rule::ALL.len());
+}
+
+#[test]
 fn overhead_is_taken_from_what_pods_can_use_and_conflicts_by_resource() {
     let evaluation = evaluate(&[
         overlay("fixed", json!({"overhead": {"memory": "50Mi"}})),

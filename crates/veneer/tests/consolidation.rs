@@ -144,7 +144,16 @@ fn an_overlay_moves_a_pool_over_and_back_one_node_at_a_time() {
     let bed = bed(nodes);
     let _running = bed.veneer(&[]);
     bed.all_run(nodes);
-    moves_to(&bed, nodes, "m6i.xlarge");
+    bed.eventually("the pool is there and its budget is met", || {
+        expect((types(&bed), vec!["m6i.xlarge".to_owned(); nodes]))?;
+        let healthy =
+            |pdb: &PodDisruptionBudget| pdb.status.as_ref().and_then(|status| status.current_healthy);
+        let pdbs: Vec<PodDisruptionBudget> = bed.try_list()?;
+        expect((
+            pdbs.iter().map(healthy).collect(),
+            vec![i32::try_from(nodes).ok()],
+        ))
+    });
     let before = failures(&bed);
     bed.create(overlay());
     let over = moves_to(&bed, nodes, "r6i.xlarge");
@@ -201,7 +210,9 @@ fn killing_it_during_consolidation_leaves_nothing_doubled_or_tainted() {
     let _running = bed.veneer(&[]);
     bed.all_run(nodes);
     let wanted = if is_discounted { "r6i.xlarge" } else { "m6i.xlarge" };
-    moves_to(&bed, nodes, wanted);
+    bed.eventually("all nodes are of the cheaper type", || {
+        expect((types(&bed), vec![wanted.to_owned(); nodes]))
+    });
     bed.consistent();
     bed.eventually("no node stays tainted", || {
         let tainted = bed.list::<Node>().into_iter().filter(is_disrupted);

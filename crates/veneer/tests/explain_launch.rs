@@ -362,7 +362,7 @@ fn what_is_not_there_is_named_with_what_is() {
 
 #[test]
 fn help_says_what_is_explained() {
-    for subject in ["nodepool", "nodeclaim"] {
+    for subject in ["node", "nodepool", "nodeclaim"] {
         let said = veneer_at(100, &["explain", subject, "--help"]);
         insta::assert_snapshot!(format!("help_explain_{subject}"), said.out);
     }

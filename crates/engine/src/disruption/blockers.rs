@@ -30,6 +30,11 @@ pub enum Blocker {
         /// Until then.
         until: Timestamp,
     },
+    /// Pods that wait for a place have room on it.
+    Coming {
+        /// The pods.
+        pods: Vec<String>,
+    },
     /// It has just taken the place of others that are not gone yet.
     Replaces {
         /// Their claims.
@@ -151,6 +156,14 @@ pub enum Blocker {
 /// At most this many pods are named.
 const NAMED: usize = 3;
 
+/// How many there are, if the names do not say it.
+fn number(list: &[String]) -> String {
+    match list.len() {
+        many if many > NAMED => format!(" ({many} pods)"),
+        _ => String::new(),
+    }
+}
+
 fn named(list: &[String]) -> String {
     let shown: Vec<&str> = list.iter().take(NAMED).map(String::as_str).collect();
     match list.len().checked_sub(NAMED) {
@@ -170,7 +183,7 @@ impl Blocker {
             Self::NodeAnnotation => "NodeDoNotDisrupt",
             Self::Spare => "Spare",
             Self::StaticPool { .. } => "StaticNodePool",
-            Self::Nominated { .. } => "PodsExpected",
+            Self::Nominated { .. } | Self::Coming { .. } => "PodsExpected",
             Self::Replaces { .. } => "Replacement",
             Self::ConsolidationOff { .. } => "ConsolidationOff",
             Self::OnlyEmpty { .. } => "WhenEmpty",
@@ -205,6 +218,7 @@ impl Blocker {
             Self::Spare => "its first pod, or a smaller Overprovisioner".to_owned(),
             Self::StaticPool { pool } => format!("a smaller spec.replicas of NodePool {pool}"),
             Self::Nominated { until } => format!("waiting until {until}"),
+            Self::Coming { pods } => format!("a place for {}", named(pods)),
             Self::Replaces { claims } => format!("the end of {}", named(claims)),
             Self::ConsolidationOff { pool } => {
                 format!("a duration in spec.disruption.consolidateAfter of NodePool {pool}")
@@ -228,7 +242,7 @@ impl Blocker {
                 healthy,
                 ..
             } => format!(
-                "{} more healthy pods of PodDisruptionBudget {pdb}, or a looser budget",
+                "healthy pods of PodDisruptionBudget {pdb}: {} more, or a looser budget",
                 (desired + 1 - healthy).max(1)
             ),
             Self::SeveralPdbs { pod, pdbs } => {
@@ -292,6 +306,9 @@ impl fmt::Display for Blocker {
                 write!(f, "NodePool {pool} has a fixed number of nodes (spec.replicas)")
             }
             Self::Nominated { until } => write!(f, "pods are expected on it until {until}"),
+            Self::Coming { pods } => {
+                write!(f, "{} wait for a place and have room on it", named(pods))
+            }
             Self::Replaces { claims } => {
                 write!(
                     f,
@@ -304,7 +321,7 @@ impl fmt::Display for Blocker {
             }
             Self::OnlyEmpty { pool, pods } => write!(
                 f,
-                "NodePool {pool} consolidates empty nodes only (WhenEmpty), and {pods} pods are on it"
+                "NodePool {pool} consolidates empty nodes only (WhenEmpty); pods on it: {pods}"
             ),
             Self::Quiet {
                 until,
@@ -339,9 +356,9 @@ impl fmt::Display for Blocker {
             ),
             Self::SeveralNodes { pods, nodes } => write!(
                 f,
-                "no other node has room for {} ({} pods), and they would need {nodes} new nodes",
+                "no other node has room for {}{}, and they would need {nodes} new nodes",
                 named(pods),
-                pods.len()
+                number(pods)
             ),
             Self::Starting { node } => write!(f, "its pods would need {node}, which is still starting"),
             Self::Price {
@@ -351,10 +368,10 @@ impl fmt::Display for Blocker {
                 limit,
             } => write!(
                 f,
-                "no other node has room for {} ({} pods); the cheapest new node for them is {it} at ${cheapest:.4}/h, \
+                "no other node has room for {}{}; the cheapest new node for that is {it} at ${cheapest:.4}/h, \
                  this one costs ${price:.4}/h, and a replacement has to cost less than ${limit:.4}/h",
                 named(pods),
-                pods.len()
+                number(pods)
             ),
             Self::Price {
                 pods,
@@ -363,9 +380,9 @@ impl fmt::Display for Blocker {
                 ..
             } => write!(
                 f,
-                "no other node has room for {} ({} pods), and no type for them can be bought now; this node costs ${price:.4}/h",
+                "no other node has room for {}{}, and no type for that can be bought now; this node costs ${price:.4}/h",
                 named(pods),
-                pods.len()
+                number(pods)
             ),
             Self::SpotToSpot {
                 pods, needed: None, ..

@@ -97,18 +97,15 @@ pub(super) fn is_reschedulable(pod: &Pod) -> bool {
     !is_terminal(pod) && !ends && !is_daemon_pod(pod) && !is_owned("v1", "Node")
 }
 
-fn is_evictable(pod: &Pod, now: Timestamp) -> bool {
+/// Whether a pod would be evicted, were it not protected.
+fn is_evictable(pod: &Pod) -> bool {
     let is_static = pod
         .metadata
         .owner_references
         .iter()
         .flatten()
         .any(|one| one.api_version == "v1" && one.kind == "Node");
-    !is_terminal(pod)
-        && !is_deleting(&pod.metadata)
-        && !tolerates_disruption(pod)
-        && !is_static
-        && !is_protected(pod, now)
+    !is_terminal(pod) && !is_deleting(&pod.metadata) && !tolerates_disruption(pod) && !is_static
 }
 
 /// What evicting a pod counts, between −10 and 10, usually 1.
@@ -237,7 +234,9 @@ fn hold(
         held.push(Blocker::NotInitialised);
     }
     let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    if is_spare(&node.metadata) || is_spare(&claim.metadata) || taints.any(is_spare_taint) {
+    let is_labelled =
+        label(&node.metadata, karpenter::CAPACITY_TYPE) == Some(karpenter::CAPACITY_TYPE_OVERPROVISIONED);
+    if is_labelled || is_spare(&node.metadata) || is_spare(&claim.metadata) || taints.any(is_spare_taint) {
         held.push(Blocker::Spare);
     }
     let protected = |annotations: Option<&BTreeMap<String, String>>| {
@@ -269,7 +268,8 @@ fn hold(
                 pod: called(pod),
                 until: protected_until(pod),
             });
-        } else if is_evictable(pod, now) {
+        }
+        if is_evictable(pod) {
             held.extend(limits.blocker(pod));
         }
     }

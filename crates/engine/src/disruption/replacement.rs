@@ -37,13 +37,9 @@ pub(super) fn narrow(
     let price: f64 = candidates.iter().filter_map(|one| one.price).sum();
     let mut limit = price * (1.0 - policy.least_saving);
     let vocabulary = relocation.vocabulary();
-    let capacity_type = |offer: &Offer| {
-        let offering = catalogue.types.get(offer.entry)?.offerings.get(offer.offering)?;
-        offering.capacity_type(&catalogue.vocabulary)
-    };
     let mut offers = relocation.offers(&claim);
     let cheapest = offers.iter().min_by(|a, b| a.price.total_cmp(&b.price)).copied();
-    let bought = cheapest.as_ref().and_then(capacity_type);
+    let bought = cheapest.and_then(|offer| offer.capacity_type);
     let is_spot_to_spot = candidates.iter().all(|one| one.is_spot) && bought == Some(SPOT);
     if is_spot_to_spot && !policy.spot_to_spot {
         return Err(Blocker::SpotToSpot {
@@ -54,13 +50,13 @@ pub(super) fn narrow(
     }
     if let Some(bought) = bought.filter(|bought| *bought != RESERVED) {
         // Prices are compared for this capacity type; a launch as something dearer must fail instead.
-        offers.retain(|one| capacity_type(one) == Some(bought));
+        offers.retain(|one| one.capacity_type == Some(bought));
         if let (Some(key), Some(bought)) = (vocabulary.get(CAPACITY_TYPE), vocabulary.get(bought)) {
             let only = Requirement::one_of([bought]);
             claim.requirements.add(key, only, vocabulary);
         }
     }
-    let mut kept = cheaper(&offers, limit, capacity_type);
+    let mut kept = cheaper(&offers, limit);
     if let [_, _, ..] = candidates {
         // Were the new node of a type that goes away, keeping that node would do; so it has to be cheaper than it.
         let names: BTreeSet<&str> = candidates.iter().map(|one| one.instance_type).collect();
@@ -69,7 +65,7 @@ pub(super) fn narrow(
         let of_same = candidates.iter().filter(|one| same.contains(one.instance_type));
         if let Some(least) = of_same.filter_map(|one| one.price).min_by(f64::total_cmp) {
             limit = limit.min(least);
-            kept = cheaper(&offers, limit, capacity_type);
+            kept = cheaper(&offers, limit);
         }
     }
     if kept.is_empty() {
@@ -124,15 +120,11 @@ pub(super) fn narrow(
 }
 
 /// The types that cost less than `limit` even where they cost most, of the capacity type that would be launched.
-fn cheaper<'c>(
-    offers: &[Offer],
-    limit: f64,
-    capacity_type: impl Fn(&Offer) -> Option<&'c str>,
-) -> Vec<usize> {
+fn cheaper(offers: &[Offer], limit: f64) -> Vec<usize> {
     let mut kept = Vec::new();
     for of_type in offers.chunk_by(|a, b| a.entry == b.entry) {
         let dearest = [RESERVED, SPOT, ON_DEMAND].iter().find_map(|wanted| {
-            let of_kind = of_type.iter().filter(|one| capacity_type(one) == Some(*wanted));
+            let of_kind = of_type.iter().filter(|one| one.capacity_type == Some(*wanted));
             of_kind.map(|one| one.price).max_by(f64::total_cmp)
         });
         if dearest.is_some_and(|price| price < limit) {

@@ -19,6 +19,9 @@ use crate::packing::{NewNodeClaim, Objects};
 /// How many nodes are tried together at most.
 const TOGETHER: usize = 100;
 
+/// Sums of prices that differ by less are the same.
+const LITTLE: f64 = 1e-9;
+
 /// What would happen to some nodes.
 #[derive(Clone, Debug)]
 pub(super) enum Verdict {
@@ -147,6 +150,11 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 pods: self.names(moved.nowhere.iter().copied()),
             });
         }
+        if !moved.coming.is_empty() {
+            return Err(Blocker::Coming {
+                pods: self.names(moved.coming.iter().copied()),
+            });
+        }
         if let Some(node) = moved.unready {
             return Err(Blocker::Starting {
                 node: self.relocation.name(node).to_owned(),
@@ -270,8 +278,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
     }
 
     fn underutilised(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
-        let total = |found: &[Found]| found.iter().map(|one| one.saving).sum::<f64>();
-        let apart = self.apart(order, &mut budgets.clone(), turn);
+        let apart = self.apart(order, budgets, turn);
         let together = self.together(order, budgets);
         let chosen = match together {
             None => apart,
@@ -285,11 +292,12 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                         left.take(one.pool_name());
                     }
                     let rest: Vec<usize> = order.iter().copied().filter(|at| !first.contains(at)).collect();
-                    let more = self.one_by_one(&rest, &mut left, turn);
+                    let rest = self.interleaved(&rest, turn);
+                    let more = self.in_order(&rest, &[false, true], &mut left);
                     found.extend(more);
                 }
                 self.relocation.go_back();
-                if total(&found) > total(&apart) {
+                if total(&found) > total(&apart) + LITTLE {
                     found
                 } else {
                     apart
@@ -303,11 +311,25 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         chosen
     }
 
-    fn apart(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
-        self.relocation.save();
-        let found = self.one_by_one(order, budgets, turn);
-        self.relocation.go_back();
-        found
+    /// Node after node: those that need no new node first, or those that save most by themselves first.
+    fn apart(&mut self, order: &[usize], budgets: &Budgets, turn: usize) -> Vec<Found> {
+        let mut by_saving: Vec<usize> = order.to_vec();
+        let alone = |at: usize| match self.alone(at) {
+            Some(Verdict::Goes { saving, .. }) => *saving,
+            _ => 0.0,
+        };
+        by_saving.sort_by(|a, b| alone(*b).total_cmp(&alone(*a)).then(a.cmp(b)));
+        let interleaved = self.interleaved(order, turn);
+        let mut best: Vec<Found> = Vec::new();
+        for (order, phases) in [(interleaved, &[false, true][..]), (by_saving, &[true][..])] {
+            self.relocation.save();
+            let found = self.in_order(&order, phases, &mut budgets.clone());
+            self.relocation.go_back();
+            if total(&found) > total(&best) + LITTLE {
+                best = found;
+            }
+        }
+        best
     }
 
     /// The largest prefix that goes together, of at least two.
@@ -341,12 +363,11 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         best
     }
 
-    /// Node after node: those that need no new node first, then those that a cheaper one replaces.
-    fn one_by_one(&mut self, order: &[usize], budgets: &mut Budgets, turn: usize) -> Vec<Found> {
+    /// Node after node in `order`, once without and once with new nodes, as the phases say.
+    fn in_order(&mut self, order: &[usize], phases: &[bool], budgets: &mut Budgets) -> Vec<Found> {
         let mut found: Vec<Found> = Vec::new();
-        let order = self.interleaved(order, turn);
-        for with_new in [false, true] {
-            for &at in &order {
+        for &with_new in phases {
+            for &at in order {
                 let Some(one) = self.candidate(at) else { continue };
                 // Room only ever shrinks, so what does not go by itself does not go now.
                 let could = match self.alone(at) {
@@ -387,6 +408,10 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             .flat_map(|round| pools.iter().filter_map(move |pool| pool.get(round).copied()))
             .collect()
     }
+}
+
+fn total(found: &[Found]) -> f64 {
+    found.iter().map(|one| one.saving).sum()
 }
 
 /// Whether a drifted node may go. Its pods do not keep it where the claim bounds how long they may.

@@ -90,10 +90,8 @@ impl Evaluator {
             Err((name, _)) => name.clone(),
         });
         let names: Vec<String> = names.collect();
-        if self.prepared.len() > names.len() {
-            let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
-            self.prepared.retain(|name, _| kept.contains(name.as_str()));
-        }
+        let kept: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+        self.prepared.retain(|name, _| kept.contains(name.as_str()));
         let mut evaluation = self.merge(&names, prepared);
         for (verdict, overlay) in evaluation.verdicts.iter_mut().zip(overlays) {
             if let Err((_, problems)) = overlay {

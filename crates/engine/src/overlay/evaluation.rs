@@ -111,7 +111,7 @@ impl Evaluation {
             .iter()
             .map(|at| get(&self.prepared, *at).and_then(|prepared| prepared.overlay.price.as_ref()))
             .collect();
-        let mut prices = Vec::with_capacity(self.index.offerings());
+        let mut prices = Vec::new();
         for (entry, it) in self.catalogue.types.iter().enumerate() {
             let winners = self.index.name_of(entry) * self.index.class_count();
             for (offering, class) in it.offerings.iter().zip(self.index.class_of(entry)) {

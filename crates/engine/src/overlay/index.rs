@@ -5,6 +5,7 @@
 //! An overlay is compared with shapes and classes; the answer for 1,724 types is then a handful of bit operations.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use crate::bitset::BitSet;
 use crate::instance_type::Catalogue;
@@ -94,11 +95,6 @@ impl TypeIndex {
     /// How many distinct names the types have.
     pub(super) fn names(&self) -> usize {
         self.names
-    }
-
-    /// How many offerings there are.
-    pub(super) fn offerings(&self) -> usize {
-        self.class_of.iter().map(Vec::len).sum()
     }
 
     /// How many offering classes there are.
@@ -202,9 +198,12 @@ fn columns(catalogue: &Catalogue) -> HashMap<Symbol, Column> {
             let at = *shape_numbers.entry((key, requirement)).or_insert_with(|| {
                 let at = column.shapes.len();
                 column.shapes.push((requirement.clone(), BitSet::empty(entries)));
-                match requirement.single_value() {
-                    Some(value) if !column.by_value.contains_key(&value) => {
-                        column.by_value.insert(value, at);
+                match requirement
+                    .single_value()
+                    .map(|value| column.by_value.entry(value))
+                {
+                    Some(Entry::Vacant(first)) => {
+                        first.insert(at);
                     }
                     _ => column.irregular.push(at),
                 }

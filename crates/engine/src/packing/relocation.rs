@@ -13,7 +13,7 @@ use super::pods::PodEntry;
 use super::results::{Ranking, finish};
 use super::solver::Solver;
 use super::{NewNodeClaim, Options, Problem, Reason};
-use crate::labels::NODE_POOL;
+use crate::labels::{NODE_POOL, ON_DEMAND, RESERVED, SPOT};
 use crate::resources::ResourceList;
 use crate::vocabulary::Vocabulary;
 
@@ -28,6 +28,8 @@ pub(crate) struct Moved {
     pub(crate) nowhere: Vec<usize>,
     /// A node that is not initialised yet and that some of the pods would need.
     pub(crate) unready: Option<usize>,
+    /// Pods that were placed on the nodes before, and so would have to move before they have come.
+    pub(crate) coming: Vec<usize>,
 }
 
 /// One way to buy a new node.
@@ -39,6 +41,8 @@ pub(crate) struct Offer {
     pub(crate) offering: usize,
     /// The price after overlays.
     pub(crate) price: f64,
+    /// How it is bought; none for what nobody knows.
+    pub(crate) capacity_type: Option<&'static str>,
 }
 
 /// A cluster that can be asked.
@@ -50,6 +54,8 @@ pub(crate) struct Relocation<'o, 'p> {
     movable: Vec<PodEntry>,
     /// Where the offerings of each type begin in a list of all.
     begins: Vec<usize>,
+    /// How each of them is bought.
+    capacity_types: Vec<Option<&'static str>>,
     nodes: Vec<Place<'p>>,
     by_name: HashMap<&'p str, usize>,
     places: HashMap<NodeId, usize>,
@@ -136,8 +142,16 @@ impl<'o, 'p> Relocation<'o, 'p> {
             *next += it.offerings.len();
             Some(begin)
         });
+        let own = &problem.catalogue.vocabulary;
+        let offerings = problem.catalogue.types.iter().flat_map(|it| &it.offerings);
+        let capacity_types = offerings.map(|offering| {
+            let bought = offering.capacity_type(own)?;
+            let mut known = [RESERVED, SPOT, ON_DEMAND].into_iter();
+            known.find(|known| *known == bought)
+        });
         Self {
             solver,
+            capacity_types: capacity_types.collect(),
             begins: begins.collect(),
             problem,
             ranking: Ranking::new(problem),
@@ -169,7 +183,9 @@ impl<'o, 'p> Relocation<'o, 'p> {
         let solver = &mut self.solver;
         solver.begin();
         let mut entries: Vec<usize> = Vec::new();
+        let mut coming: Vec<usize> = Vec::new();
         for node in nodes.iter().filter_map(|at| self.nodes.get(*at)) {
+            coming.extend(&solver.model.nodes[node.slot].pods);
             let pool = node.pool.map(|pool| (pool, &node.capacity));
             solver.close(node.slot, pool);
             for entry in node.pods.iter().filter_map(|at| self.movable.get(*at)) {
@@ -189,6 +205,7 @@ impl<'o, 'p> Relocation<'o, 'p> {
             .collect();
         solver.place(entries);
         let mut moved = Moved {
+            coming,
             on_claims: solver.claims.iter().map(|claim| claim.pods.clone()).collect(),
             nowhere: solver.left_over.iter().map(|entry| entry.position).collect(),
             ..Moved::default()
@@ -241,6 +258,7 @@ impl<'o, 'p> Relocation<'o, 'p> {
                         entry,
                         offering,
                         price: *price,
+                        capacity_type: self.capacity_types.get(begin + offering).copied().flatten(),
                     });
                 }
             }

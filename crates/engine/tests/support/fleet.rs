@@ -12,19 +12,19 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{NodeClass, Snapshot};
 use veneer_engine::provision::Market;
 
-pub struct Fleet {
-    pub snapshot: Snapshot,
-    pub market: Market,
-    pub memory: Memory,
-    pub policy: Policy,
-    pub now: Timestamp,
+pub(crate) struct Fleet {
+    pub(crate) snapshot: Snapshot,
+    pub(crate) market: Market,
+    pub(crate) memory: Memory,
+    pub(crate) policy: Policy,
+    pub(crate) now: Timestamp,
 }
 
-pub fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
+pub(crate) fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-pub fn merge(into: &mut Value, more: Value) {
+pub(crate) fn merge(into: &mut Value, more: Value) {
     match (into, more) {
         (Value::Object(into), Value::Object(more)) => {
             for (key, value) in more {
@@ -36,7 +36,7 @@ pub fn merge(into: &mut Value, more: Value) {
 }
 
 /// Families with 2 to 64 processors at about $0.05 each and hour, in three zones, on demand and spot.
-pub fn catalogue() -> Arc<Catalogue> {
+pub(crate) fn catalogue() -> Arc<Catalogue> {
     let offering = |price: f64, capacity: &str, zone: &str| {
         json!({"Price": price, "Available": true, "Requirements": [
             {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
@@ -66,7 +66,7 @@ pub fn catalogue() -> Arc<Catalogue> {
 }
 
 impl Fleet {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let snapshot = Snapshot {
             node_classes: vec![NodeClass {
                 group: "karpenter.kwok.sh".to_owned(),
@@ -89,7 +89,7 @@ impl Fleet {
         }
     }
 
-    pub fn pool(&mut self, name: &str, change: Value) {
+    pub(crate) fn pool(&mut self, name: &str, change: Value) {
         let mut pool = json!({
             "apiVersion": "karpenter.sh/v1", "kind": "NodePool",
             "metadata": {"name": name, "uid": format!("uid-{name}"), "generation": 1},
@@ -104,7 +104,7 @@ impl Fleet {
     }
 
     /// A ready node with its claim.
-    pub fn node(&mut self, name: &str, pool: &str, instance_type: &str, change: Value) {
+    pub(crate) fn node(&mut self, name: &str, pool: &str, instance_type: &str, change: Value) {
         let it = self.market.catalogue().types.iter();
         let it = it.clone().find(|it| *it.name == *instance_type).unwrap();
         let amounts = veneer_engine::plan::api_list(&it.capacity);
@@ -141,7 +141,7 @@ impl Fleet {
     }
 
     /// A running pod of a ReplicaSet.
-    pub fn pod(&mut self, name: &str, node: &str, cpu: &str, change: Value) {
+    pub(crate) fn pod(&mut self, name: &str, node: &str, cpu: &str, change: Value) {
         let mut pod = json!({
             "metadata": {"name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": {"app": name},
                 "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x", "controller": true}]},
@@ -152,7 +152,7 @@ impl Fleet {
         self.snapshot.pods.push(read(pod));
     }
 
-    pub fn pdb(&mut self, name: &str, selector: Value, allowed: i32) {
+    pub(crate) fn pdb(&mut self, name: &str, selector: Value, allowed: i32) {
         self.snapshot.pdbs.push(read(json!({
             "metadata": {"name": name, "namespace": "default"},
             "spec": {"selector": selector, "maxUnavailable": 1},
@@ -160,13 +160,13 @@ impl Fleet {
         })));
     }
 
-    pub fn overlay(&mut self, name: &str, spec: Value) {
+    pub(crate) fn overlay(&mut self, name: &str, spec: Value) {
         self.snapshot.overlays.push(read::<NodeOverlay>(json!({
             "apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
             "metadata": {"name": name, "generation": 1}, "spec": spec})));
     }
 
-    pub fn decide(&mut self) -> Decision {
+    pub(crate) fn decide(&mut self) -> Decision {
         self.market.update(&self.snapshot);
         disruption::decide(
             &self.snapshot,
@@ -178,17 +178,17 @@ impl Fleet {
     }
 
     /// The same with nothing remembered.
-    pub fn decide_afresh(&mut self) -> Decision {
+    pub(crate) fn decide_afresh(&mut self) -> Decision {
         self.memory = Memory::default();
         self.decide()
     }
 }
 
 /// A generator of the same numbers for the same seed.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -196,7 +196,7 @@ impl Random {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    pub fn one_of<'t, T>(&mut self, of: &'t [T]) -> &'t T {
+    pub(crate) fn one_of<'t, T>(&mut self, of: &'t [T]) -> &'t T {
         &of[usize::try_from(self.below(of.len() as u64)).unwrap()]
     }
 }

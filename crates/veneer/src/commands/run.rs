@@ -48,7 +48,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_enum, default_value = "ec2", env = "VENEER_PROVIDER")]
     provider: ProviderArg,
 
-    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider) instead of the embedded AWS catalogue
+    /// Reads instance types from FILE (the JSON of Karpenter's KWOK provider)
     #[arg(long, value_name = "FILE", conflicts_with = "region")]
     catalog: Option<PathBuf>,
 

@@ -7,6 +7,7 @@ pub(super) mod capacity;
 pub(super) mod matching;
 mod prices;
 
+use std::collections::HashMap;
 use std::fmt;
 
 use super::{Evaluation, Overlay, Verdict};
@@ -367,16 +368,11 @@ impl<'a> View<'a> {
         let mut effects = vec![Effect::default(); evaluation.verdicts().len()];
         let mut matched_and_changed = vec![0; effects.len()];
         for pool in 0..evaluation.pools().len() {
-            let mut of_type: Option<(usize, Vec<usize>)> = None;
+            let mut of_type: HashMap<usize, Vec<usize>> = HashMap::new();
             for place in self.places(pool) {
-                let giving = match &of_type {
-                    Some((entry, giving)) if *entry == place.entry => giving,
-                    _ => {
-                        let giving =
-                            capacity::effective(evaluation, &evaluation.capacity_overlays(pool, place.entry));
-                        &of_type.insert((place.entry, giving)).1
-                    }
-                };
+                let giving = of_type.entry(place.entry).or_insert_with(|| {
+                    capacity::effective(evaluation, &evaluation.capacity_overlays(pool, place.entry))
+                });
                 let winner = self.winner(&place).filter(|winner| !giving.contains(winner));
                 for at in giving.iter().copied().chain(winner) {
                     let matches = evaluation.matches(at, pool, place.entry, place.offering);

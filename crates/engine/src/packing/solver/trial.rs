@@ -133,17 +133,21 @@ impl Solver<'_, '_> {
             }
         }
         self.trial = self.outer.pop();
-        if let (true, Some(outer)) = (keep, &mut self.trial) {
-            trial.nodes.iter().for_each(|(id, node)| outer.save(*id, node));
-            for (pool, limits) in trial.limits {
-                if outer.limits.iter().all(|(known, _)| *known != pool) {
-                    outer.limits.push((pool, limits));
-                }
-            }
-            outer.kinds.extend(trial.kinds);
+        if let Some(outer) = &mut self.trial {
+            // What was marked here may hold only within the outer one, whether this one is kept or not.
+            outer.kinds.extend(&trial.kinds);
             outer.kinds.sort_unstable();
             outer.kinds.dedup();
-        } else if !keep {
+            if keep {
+                trial.nodes.iter().for_each(|(id, node)| outer.save(*id, node));
+                for (pool, limits) in &trial.limits {
+                    if outer.limits.iter().all(|(known, _)| known != pool) {
+                        outer.limits.push((*pool, limits.clone()));
+                    }
+                }
+            }
+        }
+        if !keep {
             for (id, node) in trial.nodes {
                 self.model.nodes[id] = node;
             }
