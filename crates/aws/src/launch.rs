@@ -14,7 +14,9 @@ use tracing::{debug, info, warn};
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::labels as engine_labels;
-use veneer_engine::launch::{Candidate, Claim, FleetRequest, LaunchError, Launcher, Priced, TargetCapacity};
+use veneer_engine::launch::{
+    AllocationStrategy, Candidate, Claim, FleetRequest, LaunchError, Launcher, Priced, TargetCapacity,
+};
 use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::{Shortage, name};
 use veneer_engine::provision::{LaunchOption, claim_requirements, quantities};
@@ -410,7 +412,7 @@ pub(crate) fn fleet_request(
             .as_ref()
             .and_then(|spec| Some(("Name".to_owned(), spec.tags.get("Name")?.clone()))),
     );
-    let strategy = planned.request.strategy.map(|one| one.as_str());
+    let strategy = planned.request.strategy.map(AllocationStrategy::as_str);
     let target = planned.request.target;
     let reserved =
         (target == TargetCapacity::ReservedCapacity).then_some("interruptible-capacity-reservation");

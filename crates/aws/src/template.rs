@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use veneer_api::ec2_node_class::{AmiFamily, BlockDevice, BlockDeviceMapping};
+use veneer_api::ec2_node_class::{AmiFamily, BlockDevice, BlockDeviceMapping, Toggle};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::launch::{LaunchTemplate, TargetCapacity};
@@ -104,7 +104,7 @@ impl Draft<'_> {
             .and_then(|one| one.nested_virtualization.as_ref());
         let data = json!({
             "BlockDeviceMapping": mappings.iter().map(disk).collect::<Vec<_>>(),
-            "CpuOptions": {"NestedVirtualization": nested.map(|one| one.as_str())},
+            "CpuOptions": {"NestedVirtualization": nested.map(Toggle::as_str)},
             "IamInstanceProfile": {"Name": status.instance_profile},
             "Monitoring": {"Enabled": spec.detailed_monitoring.unwrap_or_default()},
             "UserData": self.user_data(&family)?,
@@ -205,7 +205,9 @@ impl Draft<'_> {
         });
         let with = |more: Value| {
             let mut one = more;
-            one["SecurityGroupId"] = groups.clone().into();
+            if let Some(fields) = one.as_object_mut() {
+                fields.insert("SecurityGroupId".to_owned(), groups.clone().into());
+            }
             one
         };
         let plus = |mut one: Value| {
@@ -281,7 +283,7 @@ fn disk(mapping: &BlockDeviceMapping) -> Value {
         "Ebs": {
             "DeleteOnTermination": ebs.delete_on_termination,
             "Encrypted": ebs.encrypted,
-            "VolumeType": ebs.volume_type.as_ref().map(|one| one.as_str()),
+            "VolumeType": ebs.volume_type.as_ref().map(ToString::to_string),
             "Iops": ebs.iops,
             "Throughput": ebs.throughput,
             "KmsKeyId": ebs.kms_key_id,

@@ -88,22 +88,25 @@ impl Bootstrap {
         if let (Some(ca), Some(fields)) = (&self.ca_bundle, cluster.as_object_mut()) {
             fields.insert("certificateAuthority".to_owned(), ca.as_str().into());
         }
+        let taints: Vec<Value> = self
+            .taints
+            .iter()
+            .map(|one| {
+                let value = Some(one.value.as_str()).filter(|value| !value.is_empty());
+                without_nulls(json!({"key": one.key, "effect": one.effect, "value": value}))
+            })
+            .collect();
         let mut kubelet = serde_json::to_value(&self.kubelet).unwrap_or_default();
-        let taints = self.taints.iter().map(|one| {
-            let mut taint = json!({"key": one.key, "effect": one.effect});
-            if !one.value.is_empty() {
-                taint["value"] = one.value.as_str().into();
-            }
-            taint
-        });
-        kubelet["registerWithTaints"] = taints.collect();
-        let mut spec = json!({"cluster": cluster, "kubelet": {"config": kubelet}});
-        if let Some(labels) = self.label_argument() {
-            spec["kubelet"]["flags"] = json!([labels]);
+        if let Some(fields) = kubelet.as_object_mut() {
+            fields.insert("registerWithTaints".to_owned(), taints.into());
         }
-        if self.raid0 {
-            spec["instance"] = json!({"localStorage": {"strategy": "RAID0"}});
-        }
+        let flags: Option<Vec<String>> = self.label_argument().map(|labels| vec![labels]);
+        let storage = self.raid0.then(|| json!({"localStorage": {"strategy": "RAID0"}}));
+        let spec = without_nulls(json!({
+            "cluster": cluster,
+            "kubelet": without_nulls(json!({"config": kubelet, "flags": flags})),
+            "instance": storage,
+        }));
         let config = json!({"apiVersion": "node.eks.aws/v1alpha1", "kind": "NodeConfig", "spec": spec});
         // JSON is YAML, and needs no writer of its own.
         let config = serde_json::to_string_pretty(&config).unwrap_or_default();
@@ -322,6 +325,14 @@ impl Bootstrap {
     }
 }
 
+/// An object without what it does not say.
+fn without_nulls(mut value: Value) -> Value {
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, field| !field.is_null());
+    }
+    value
+}
+
 fn taint_text(taint: &Taint) -> String {
     match taint.value.as_str() {
         "" => format!("{}:{}", taint.key, taint.effect),
@@ -342,7 +353,7 @@ fn archive(parts: &[(String, String)]) -> String {
     for (content_type, content) in parts {
         let _ = write!(text, "--{BOUNDARY}\nContent-Type: {content_type}\n\n{content}\n");
     }
-    let _ = write!(text, "--{BOUNDARY}--\n");
+    text.push_str(&format!("--{BOUNDARY}--\n"));
     text
 }
 

@@ -124,7 +124,8 @@ fn a_launch_asks_for_what_the_engine_planned_and_goes_on_to_the_next_candidate()
         })
         .collect();
     let mut found = overrides.clone();
-    (found.sort(), expected.sort());
+    found.sort();
+    expected.sort();
     assert_eq!(found, expected);
     // The instance is what was left, with its tags, its groups and its disks.
     let described = bed
@@ -362,7 +363,9 @@ fn every_call_is_in_the_policy_and_every_action_of_the_policy_is_used() {
             bed.ec2.terminate(&spot),
             bed.ec2.terminate(unknown)
         );
-        (a.unwrap(), b.unwrap(), c.unwrap(), d.unwrap());
+        for ended in [a, b, c, d] {
+            ended.unwrap();
+        }
         bed.ec2.terminate(&plain).await.unwrap();
     });
     assert!(bed.asked("TerminateInstances").len() - before <= 2);
