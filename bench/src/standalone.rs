@@ -53,14 +53,21 @@ pub(crate) fn side_by_side(counts: &[usize]) -> Result<()> {
         let work = workload::mixed(*count);
         let theirs = karpenter(&work).context("Karpenter")?;
         let ours = veneer(&work).context("Veneer")?;
-        print_table(work.pods, &theirs, &ours);
+        print_table(work.pods, &theirs, &ours)?;
     }
     Ok(())
 }
 
-fn print_table(pods: usize, theirs: &Run, ours: &Run) {
-    println!("\n{pods} pods | Karpenter | ours | ours / theirs\n---|---|---|---");
-    let rows: [(&str, fn(&Run) -> f64); 9] = [
+/// A number of a run.
+type Number = fn(&Run) -> f64;
+
+fn print_table(pods: usize, theirs: &Run, ours: &Run) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    writeln!(
+        out,
+        "\n{pods} pods | Karpenter | ours | ours / theirs\n---|---|---|---"
+    )?;
+    let rows: [(&str, Number); 9] = [
         ("first to last pod created, s", |run| run.pods_in),
         ("last pod created to last claim created, s", |run| {
             run.to_last_claim
@@ -75,11 +82,12 @@ fn print_table(pods: usize, theirs: &Run, ours: &Run) {
         ("memory before the pods, MiB", |run| run.idle_memory),
         ("peak memory, MiB", |run| run.memory),
     ];
-    println!("NodeClaims | {} | {} |", theirs.claims, ours.claims);
+    writeln!(out, "NodeClaims | {} | {} |", theirs.claims, ours.claims)?;
     for (what, of) in rows {
         let (theirs, ours) = (of(theirs), of(ours));
-        println!("{what} | {theirs:.3} | {ours:.3} | {:.3}", ours / theirs);
+        writeln!(out, "{what} | {theirs:.3} | {ours:.3} | {:.3}", ours / theirs)?;
     }
+    Ok(())
 }
 
 fn karpenter(work: &Workload) -> Result<Run> {
@@ -199,8 +207,9 @@ impl Seen {
 async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
     let pods = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
     let claims = watcher::watcher(Api::<NodeClaim>::all(client.clone()), watcher::Config::default());
-    let pods = pods.map(|event| event.map(|event| applied(event).map(Object::Pod)));
-    let claims = claims.map(|event| event.map(|event| applied(event).map(Object::Claim)));
+    let pods = pods.map(|event| event.map(|event| applied(event).map(|pod| Object::Pod(Box::new(pod)))));
+    let claims =
+        claims.map(|event| event.map(|event| applied(event).map(|claim| Object::Claim(Box::new(claim)))));
     let mut events = Box::pin(futures::stream::select(pods, claims));
     let (deployments, writer) = (work.deployments.clone(), client.clone());
     let creation = tokio::spawn(async move {
@@ -243,13 +252,11 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
                     seen.last_running = now;
                 }
             }
-            Some(Object::Claim(claim)) => {
-                if known.insert(claim.uid().unwrap_or_default()) {
-                    seen.last_claim = now;
-                    seen.claims += 1;
-                }
+            Some(Object::Claim(claim)) if known.insert(claim.uid().unwrap_or_default()) => {
+                seen.last_claim = now;
+                seen.claims += 1;
             }
-            None => {}
+            _ => {}
         }
     }
     creation.await??;
@@ -257,8 +264,8 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
 }
 
 enum Object {
-    Pod(Pod),
-    Claim(NodeClaim),
+    Pod(Box<Pod>),
+    Claim(Box<NodeClaim>),
 }
 
 fn applied<T>(event: Event<T>) -> Option<T> {

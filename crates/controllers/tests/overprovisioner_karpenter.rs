@@ -3,6 +3,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     clippy::needless_pass_by_value,
     reason = "helpers of tests fail the test, and read better so"
 )]

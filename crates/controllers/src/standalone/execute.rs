@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -28,14 +28,13 @@ use veneer_engine::provision::LaunchOption;
 
 use super::events::Events;
 use super::metrics::Meters;
+use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
 use super::store::{Shared, Stored, lock};
 use super::watch::Stores;
 use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
 
 const FIELD_MANAGER: &str = "veneer";
-/// How keys of launches begin.
-const LAUNCH: &str = "launch NodeClaim ";
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long a failed action is left alone: at first, and at most.
@@ -541,67 +540,5 @@ fn gone_is_fine(error: &kube::Error) -> Result<(), Failure> {
         // A conflict means that another pod has the name now.
         kube::Error::Api(status) if matches!(status.code, 404 | 409) => Ok(()),
         error => Err(Failure::Refused(chain(error))),
-    }
-}
-
-/// What an action is known by, so that it is neither started twice nor repeated too soon after it failed.
-fn key(action: &Action) -> String {
-    match action {
-        // The options may be others a moment later; the launch is the same.
-        Action::Launch { claim, .. } => launch_key(name(&claim.metadata)),
-        action => action.to_string(),
-    }
-}
-
-fn launch_key(claim: &str) -> String {
-    format!("{LAUNCH}{claim}")
-}
-
-fn uid_only(target: &Target) -> DeleteParams {
-    DeleteParams {
-        preconditions: Some(Preconditions {
-            uid: Some(target.uid.clone()),
-            resource_version: None,
-        }),
-        ..DeleteParams::default()
-    }
-}
-
-/// The object and the version of it that a write is meant for.
-fn version(target: &Target) -> Value {
-    let mut metadata = json!({"uid": target.uid});
-    if !target.resource_version.is_empty() {
-        merge(
-            &mut metadata,
-            &json!({"resourceVersion": target.resource_version}),
-        );
-    }
-    metadata
-}
-
-fn metadata_patch(
-    target: &Target,
-    labels: &BTreeMap<String, String>,
-    annotations: &BTreeMap<String, String>,
-    finalizers: Option<&Vec<String>>,
-    mut rest: Value,
-) -> Value {
-    let mut metadata = version(target);
-    if !labels.is_empty() {
-        merge(&mut metadata, &json!({"labels": labels}));
-    }
-    if !annotations.is_empty() {
-        merge(&mut metadata, &json!({"annotations": annotations}));
-    }
-    if let Some(finalizers) = finalizers {
-        merge(&mut metadata, &json!({"finalizers": finalizers}));
-    }
-    merge(&mut rest, &json!({"metadata": metadata}));
-    rest
-}
-
-fn merge(into: &mut Value, more: &Value) {
-    if let (Some(into), Some(more)) = (into.as_object_mut(), more.as_object()) {
-        into.extend(more.iter().map(|(key, value)| (key.clone(), value.clone())));
     }
 }

@@ -10,6 +10,7 @@ mod execute;
 mod guard;
 mod metrics;
 mod orphans;
+mod patches;
 mod pending;
 mod store;
 mod watch;

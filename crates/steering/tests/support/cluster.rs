@@ -28,6 +28,11 @@ use veneer_engine::provision::{LaunchOption, Window};
 use veneer_engine::quantity::Quantity;
 use veneer_steering::cycle::{Cycle, Rules};
 
+#[path = "market.rs"]
+mod market;
+
+pub(crate) use market::{catalogue, nanos};
+
 pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
     pub(crate) cycle: Cycle,
@@ -47,32 +52,6 @@ pub(crate) struct Cluster {
 
 pub(crate) fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).unwrap())
-}
-
-pub(crate) fn catalogue() -> Arc<veneer_engine::instance_type::Catalogue> {
-    let offering = |price: f64, capacity: &str, zone: &str| {
-        json!({"Price": price, "Available": true, "Requirements": [
-            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
-            {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
-        ]})
-    };
-    let types: Vec<Value> = [
-        ("small", 2, 8, 0.1),
-        ("medium", 4, 16, 0.2),
-        ("large", 8, 32, 0.4),
-        ("giant", 64, 256, 3.2),
-    ]
-    .into_iter()
-    .map(|(name, cpu, memory, price)| {
-        json!({"name": name, "architecture": "amd64", "operatingSystems": ["linux"],
-        "resources": {"cpu": cpu.to_string(), "memory": format!("{memory}Gi"), "pods": "30"},
-        "offerings": [
-            offering(price, "on-demand", "zone-a"), offering(price, "on-demand", "zone-b"),
-            offering(price * 0.4, "spot", "zone-a"), offering(price * 0.5, "spot", "zone-b"),
-        ]})
-    })
-    .collect();
-    Arc::new(kwok::parse(&Value::from(types).to_string(), "test").unwrap())
 }
 
 /// Nothing is waited for.
@@ -614,8 +593,4 @@ impl Cluster {
             nodes.remove(at);
         }
     }
-}
-
-fn nanos(text: &str) -> i128 {
-    text.parse::<Quantity>().unwrap().nanos().unwrap()
 }
