@@ -18,7 +18,6 @@ use cluster::Cluster;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::json;
 use spares::{count, instance_type, names, numbers, spec, taints};
-use veneer_api::labels::{karpenter, veneer};
 use veneer_engine::plan::{Action, label, name};
 
 #[test]
@@ -138,7 +137,7 @@ fn a_percentage_follows_the_nodes_that_are_not_spares() {
         let nodes = pod + 1;
         assert_eq!(
             cluster.spares("warm").len(),
-            (nodes + 1) / 2,
+            nodes.div_ceil(2),
             "{nodes} nodes in use"
         );
     }
@@ -416,7 +415,7 @@ fn too_many_spares_go_the_newest_first_and_never_with_pods() {
     cluster.overprovisioner("warm", count(0));
     cluster.settle();
     assert_eq!(cluster.spares("warm").len(), 0);
-    assert_eq!(names(&cluster.used("warm")), [node.clone()]);
+    assert_eq!(names(&cluster.used("warm")), std::slice::from_ref(&node));
     assert_eq!(taints(&cluster, &node), [""; 0]);
     assert_eq!(cluster.node_of("tolerant"), Some(node));
 }
@@ -425,7 +424,7 @@ fn too_many_spares_go_the_newest_first_and_never_with_pods() {
 fn a_used_spare_never_becomes_a_spare_again() {
     let mut cluster = Cluster::new();
     cluster.pool("default", |pool| {
-        pool.spec.disruption.consolidate_after = "Never".to_owned()
+        pool.spec.disruption.consolidate_after = "Never".to_owned();
     });
     cluster.overprovisioner(
         "warm",

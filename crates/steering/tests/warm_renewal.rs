@@ -19,7 +19,7 @@ use serde_json::json;
 use spares::{count, names, spec};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, veneer};
-use veneer_engine::plan::{Action, Target, label, name};
+use veneer_engine::plan::{Action, Target, label};
 use veneer_engine::provision::Market;
 use veneer_steering::warm::{Mode, Spares, keep};
 
@@ -27,7 +27,7 @@ use veneer_steering::warm::{Mode, Spares, keep};
 fn spares_expire_one_at_a_time() {
     let mut cluster = Cluster::new();
     cluster.pool("default", |pool| {
-        pool.spec.template.spec.expire_after = "24h".to_owned()
+        pool.spec.template.spec.expire_after = "24h".to_owned();
     });
     cluster.overprovisioner("warm", count(3));
     cluster.settle();
@@ -94,7 +94,7 @@ fn hibernated_spares_are_renewed_after_sixty_days_and_drifted_ones_at_once() {
         ..Target::default()
     };
     cluster.edit_claim(&target, |claim| {
-        claim.status.as_mut().unwrap().conditions.push(drifted.clone())
+        claim.status.as_mut().unwrap().conditions.push(drifted.clone());
     });
     cluster.settle();
     assert_ne!(
@@ -112,7 +112,7 @@ fn hibernated_spares_are_renewed_after_sixty_days_and_drifted_ones_at_once() {
         ..Target::default()
     };
     cluster.edit_claim(&target, |claim| {
-        claim.status.as_mut().unwrap().conditions.push(drifted)
+        claim.status.as_mut().unwrap().conditions.push(drifted);
     });
     cluster.settle();
     assert_eq!(names(&cluster.spares("warm")), warm);

@@ -316,7 +316,7 @@ fn states_that_a_pool_cannot_have_are_said_with_the_fix() {
 
     let mut cluster = Cluster::new();
     cluster.pool("default", |pool| {
-        pool.spec.template.spec.node_class_ref.name = "gone".to_owned()
+        pool.spec.template.spec.node_class_ref.name = "gone".to_owned();
     });
     cluster.overprovisioner("warm", count(1));
     cluster.settle();

@@ -17,7 +17,6 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner, OverprovisionerStatus};
-use veneer_engine::catalogue::kwok;
 use veneer_engine::disruption;
 use veneer_engine::lifecycle::{Launched, Policy, after_change_type, after_launch};
 use veneer_engine::plan::{
@@ -25,7 +24,6 @@ use veneer_engine::plan::{
     is_spare, is_used_spare, label, name,
 };
 use veneer_engine::provision::{LaunchOption, Window};
-use veneer_engine::quantity::Quantity;
 use veneer_steering::cycle::{Cycle, Rules};
 
 #[path = "market.rs"]
