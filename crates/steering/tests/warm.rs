@@ -134,7 +134,7 @@ fn a_percentage_follows_the_nodes_that_are_not_spares() {
         cluster.pod(&format!("p{pod}"), "1500m");
         cluster.settle();
         // The first pod gets a node of its own, and then a spare comes; from then on pods get spares.
-        let nodes = pod + 1;
+        let nodes: usize = pod + 1;
         assert_eq!(
             cluster.spares("warm").len(),
             nodes.div_ceil(2),
