@@ -354,18 +354,20 @@ fn an_instance_is_launched_joined_interrupted_drained_and_ended() {
             .as_str(),
         "True"
     );
+    bed.eventually("the claims are ready", || {
+        let claims: Vec<NodeClaim> = bed.list();
+        let ready = claims.iter().filter(|claim| {
+            let conditions = claim.status.as_ref().map(|status| &status.conditions);
+            let ready = conditions.and_then(|list| find_condition(list, "Ready"));
+            ready.is_some_and(|one| one.status.as_str() == "True")
+        });
+        expect(ready.count(), 2)
+    });
     let claims: Vec<NodeClaim> = bed.list();
     for claim in &claims {
         assert_eq!(claim.labels()["node.kubernetes.io/instance-type"], "m5.large");
         assert_eq!(claim.labels()["karpenter.sh/capacity-type"], "spot");
         let status = claim.status.as_ref().unwrap();
-        assert_eq!(
-            find_condition(&status.conditions, "Ready")
-                .unwrap()
-                .status
-                .as_str(),
-            "True"
-        );
         assert_eq!(status.image_id.as_deref(), Some(bed.prepared.image.as_str()));
     }
     let events: Vec<Event> = bed.list();

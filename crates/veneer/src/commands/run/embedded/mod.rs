@@ -169,6 +169,7 @@ pub(super) struct Stage {
     pub(super) world: World,
     pub(super) twin: World,
     pub(super) speed: Option<f64>,
+    every: veneer_world::Span,
     end: Timestamp,
     began: Instant,
 }
@@ -181,6 +182,7 @@ impl Stage {
                 .checked_add(world.scenario.duration.0)
                 .unwrap_or(Timestamp::MAX),
             speed: args.speed.0,
+            every: args.every,
             began: Instant::now(),
             world,
             twin,
@@ -190,7 +192,11 @@ impl Stage {
     /// Lets both worlds go on to what our clock says; says whether the scenario is over.
     fn run_on(&mut self) -> bool {
         let target = match self.speed {
-            None => self.end,
+            // As fast as it goes, and still a line for every so much time.
+            None => {
+                let next = self.world.now.checked_add(self.every.0);
+                next.unwrap_or(self.end).min(self.end)
+            }
             Some(speed) => {
                 let passed = SignedDuration::try_from_secs_f64(self.began.elapsed().as_secs_f64() * speed);
                 let start = self.world.scenario.start;
