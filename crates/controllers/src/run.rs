@@ -365,12 +365,19 @@ async fn provision(client: Client, settings: &Settings) {
                 pending: settings.pending.clone(),
                 ledger: settings.ledger.clone(),
             };
-            standalone::run(client, provisioning, shown).await;
+            // On the heap: it is large, and most runs do without it.
+            Box::pin(standalone::run(client, provisioning, shown)).await;
         }
         None if settings.spares_beside => {
             let catalogue = Arc::clone(&settings.catalogue);
             let clock = standalone::Clock::default();
-            standalone::run_beside(client, catalogue, settings.node_overlay_gate, clock).await;
+            Box::pin(standalone::run_beside(
+                client,
+                catalogue,
+                settings.node_overlay_gate,
+                clock,
+            ))
+            .await;
         }
         None => std::future::pending().await,
     }

@@ -182,7 +182,13 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, show
     };
     loop {
         let (look_again, took) = controller.pass().await;
-        let pause = (took * 30).clamp(COALESCE.0, COALESCE.1);
+        // Pods that could have a spare do not wait for others.
+        let has_spares = controller.stores.has_spares();
+        let pause = if has_spares {
+            COALESCE.0
+        } else {
+            (took * 30).clamp(COALESCE.0, COALESCE.1)
+        };
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {

@@ -21,7 +21,7 @@ use veneer_api::{
     CONDITION_READY, ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool,
     Overprovisioner, find_condition,
 };
-use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_terminal};
+use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_spare, is_terminal};
 
 use super::store::{Shared, Stored, lock};
 use crate::observe::chain;
@@ -248,6 +248,12 @@ impl Stores {
                 events.insert(node.to_owned(), Timestamp::now());
             }
         }
+    }
+
+    /// Whether any claim is a spare that nobody uses.
+    pub(crate) fn has_spares(&self) -> bool {
+        let claims = lock(&self.node_claims);
+        claims.objects().any(|claim| is_spare(&claim.metadata))
     }
 
     /// Forgets nodes that are gone.
