@@ -151,18 +151,9 @@ impl Warm {
         api.list(&ListParams::default()).await.unwrap().items
     }
 
-    async fn nodes(&self) -> Vec<Node> {
-        let api: Api<Node> = Api::all(self.bed.admin.clone());
-        api.list(&ListParams::default()).await.unwrap().items
-    }
-
     async fn node_of(&self, pod: &str) -> Option<String> {
         let pod = self.pods().get_opt(pod).await.unwrap()?;
         pod.spec?.node_name
-    }
-
-    async fn bound(&self, pod: &str) -> String {
-        eventually(&format!("pod {pod} is bound"), async || self.node_of(pod).await).await
     }
 
     /// Waits until a status says this many are desired, ready and in use.
