@@ -231,7 +231,8 @@ fn limits_hold_while_batches_overlap_and_the_cheapest_is_not_to_be_had() {
     bed.consistent();
     let (looks, cpus) = most.so_far();
     println!("{cpus} CPUs at the most, over {looks} observations");
-    assert!(looks > 20, "{looks}");
+    // Each wave was seen.
+    assert!(looks > 6, "{looks}");
     assert!(cpus <= "48".parse().unwrap(), "{cpus} CPUs");
 
     bed.patch_pool("default", json!({"spec": {"limits": {"cpu": "400"}}}));
