@@ -392,8 +392,9 @@ fn random() -> f64 {
     0.2 + 0.8 * f64::from(drawn) / f64::from(u32::MAX)
 }
 
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
+/// An error with its causes, since the outer ones rarely say what happened.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {

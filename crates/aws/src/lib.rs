@@ -25,7 +25,7 @@ mod user_data;
 mod wire;
 
 pub use call::{Call, Reach, Service};
-pub use client::{Client, Traffic};
+pub use client::{Client, Traffic, chain};
 pub use ec2::Machine;
 pub use error::Error;
 pub use launch::Failure;

@@ -19,6 +19,7 @@ use veneer_api::{
     Condition, EC2NodeClass, NodeClaim, NodeOverlay, NodeOverlaySpec, NodePool,
     NodeSelectorRequirementWithMinValues,
 };
+pub(crate) use veneer_aws::chain;
 use veneer_engine::labels::LabelRules;
 use veneer_engine::overlay::{Overlay, Pool, Problem};
 use veneer_steering::machines::SeenMachine;
@@ -367,20 +368,6 @@ fn explain(kind: &str, error: &watcher::Error) -> String {
         }
         other => format!("{kind}: {}", chain(other)),
     }
-}
-
-/// An error with its causes, since the outer ones rarely say what happened.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text = format!("{text}: {cause_text}");
-        }
-        source = cause.source();
-    }
-    text
 }
 
 /// Reads an overlay; public to the crate because a writer that lost a race reads it again.

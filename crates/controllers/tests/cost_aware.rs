@@ -357,12 +357,12 @@ async fn prefixes_weights_prices_and_disabled_mode_may_change_at_any_time() {
     run(&|_| {}).await.unwrap();
     site.overlays(&[COMPUTE, FAMILY, RI]).await;
     run(&|steering| {
-        steering.naming.compute_savings_plan = "all".to_owned();
-        steering.weights.ec2_instance_savings_plan = 25;
-        steering.pricing = veneer_steering::overlays::Pricing::Ordered {
+        steering.overlays.naming.compute_savings_plan = "all".to_owned();
+        steering.overlays.weights.ec2_instance_savings_plan = 25;
+        steering.overlays.pricing = veneer_steering::overlays::Pricing::Ordered {
             adjustment: "-95%".to_owned(),
         };
-        steering.disabled = true;
+        steering.overlays.disabled = true;
     })
     .await
     .unwrap();
@@ -390,7 +390,7 @@ async fn prefixes_weights_prices_and_disabled_mode_may_change_at_any_time() {
     // Pools that can launch spot too are excluded, and there is no other.
     site.proxy.set(Fault::None);
     let exclude = |steering: &mut SteeringSettings| {
-        steering.mixed_pools = veneer_steering::overlays::MixedPools::Exclude;
+        steering.overlays.mixed_pools = veneer_steering::overlays::MixedPools::Exclude;
     };
     run(&exclude).await.unwrap();
     site.overlays(&[]).await;

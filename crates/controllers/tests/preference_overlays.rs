@@ -218,7 +218,7 @@ async fn switching_preferences_off_cleans_up_and_disabled_mode_goes_both_ways() 
         overlay.data["spec"]["requirements"].as_array().unwrap().clone()
     };
     let enabled = requirements().await;
-    bed.run_once(settings(|steering| steering.disabled = true))
+    bed.run_once(settings(|steering| steering.overlays.disabled = true))
         .await
         .unwrap();
     let mut disabled = enabled.clone();
@@ -229,7 +229,7 @@ async fn switching_preferences_off_cleans_up_and_disabled_mode_goes_both_ways() 
 
     // A dry run shows the deletion and does not make it.
     let text = Text::default();
-    let mut dry = settings(|steering| steering.preferences = false);
+    let mut dry = settings(|steering| steering.overlays.preferences = false);
     dry.output = text.output();
     bed.run_once(dry).await.unwrap();
     let printed = text.read();
@@ -239,7 +239,7 @@ async fn switching_preferences_off_cleans_up_and_disabled_mode_goes_both_ways() 
     );
     assert_eq!(requirements().await, enabled);
 
-    bed.run_once(settings(|steering| steering.preferences = false))
+    bed.run_once(settings(|steering| steering.overlays.preferences = false))
         .await
         .unwrap();
     assert!(bed.overlays().get_opt("pref-web-1").await.unwrap().is_none());

@@ -35,7 +35,7 @@ impl Site {
     fn settings(&self, disabled: bool) -> Settings {
         let mut settings = companion();
         let mut steering = steering(&self.proxy.url);
-        steering.disabled = disabled;
+        steering.overlays.disabled = disabled;
         settings.steering = Some(steering);
         settings
     }

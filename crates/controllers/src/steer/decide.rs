@@ -1,7 +1,5 @@
 //! What the watches have brought, in the form in which `veneer_steering` decides about it.
 
-use std::sync::Arc;
-
 use veneer_engine::instance_type::Catalogue;
 use veneer_steering::machines::{Prices, machines};
 use veneer_steering::overlays::Existing;
@@ -17,9 +15,9 @@ pub(super) struct Decider {
 }
 
 impl Decider {
-    pub(super) fn new(settings: Arc<SteeringSettings>, catalogue: &Catalogue) -> Self {
+    pub(super) fn new(settings: &SteeringSettings, catalogue: &Catalogue) -> Self {
         Self {
-            steering: steer::Decider::new(settings.pure()),
+            steering: steer::Decider::new(settings.overlays.clone()),
             prices: Prices::of(catalogue),
         }
     }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope};
 use veneer_steering::decisions::Decision;
-use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights, diff};
+use veneer_steering::overlays::diff;
 use veneer_steering::steer::{self, Decided};
 
 pub use debug::Decisions;
@@ -42,44 +42,13 @@ pub struct SteeringSettings {
     pub scope: Scope,
     /// How often Prometheus is asked.
     pub interval: Duration,
-    /// Plans used more than this (in percent) get no overlay.
-    pub threshold: f64,
-    /// An overlay returns this far below the threshold.
-    pub hysteresis: f64,
-    /// Whether overlays match nothing.
-    pub disabled: bool,
-    /// The weights of cost-aware overlays.
-    pub weights: Weights,
-    /// The beginnings of their names.
-    pub naming: Naming,
-    /// Their prices.
-    pub pricing: Pricing,
-    /// The label that holds the instance family, if not that of the pools' provider.
-    pub family_label: Option<String>,
-    /// Whether pools that can launch spot use them.
-    pub mixed_pools: MixedPools,
-    /// Whether annotations become overlays.
-    pub preferences: bool,
+    /// Which overlays are decided on, and how they look.
+    pub overlays: steer::Settings,
 }
 
 impl SteeringSettings {
     pub(crate) fn counts_machines(&self) -> bool {
         self.prometheus.is_some()
-    }
-
-    /// What the decisions themselves depend on.
-    fn pure(&self) -> steer::Settings {
-        steer::Settings {
-            threshold: self.threshold,
-            hysteresis: self.hysteresis,
-            disabled: self.disabled,
-            weights: self.weights,
-            naming: self.naming.clone(),
-            pricing: self.pricing.clone(),
-            family_label: self.family_label.clone(),
-            mixed_pools: self.mixed_pools,
-            preferences: self.preferences,
-        }
     }
 }
 
@@ -96,7 +65,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         info!("prometheusUrl is not set: preferences only, cost-aware overlays are left alone");
     }
     let mut steerer = Steerer {
-        decider: Decider::new(Arc::clone(&steering), &settings.catalogue),
+        decider: Decider::new(&steering, &settings.catalogue),
         writer: OverlayWriter::new(&shared.client),
         reporter: Reporter::new(&shared.client),
         printed: String::new(),
@@ -207,8 +176,8 @@ impl Steerer {
         metrics.decided(began.elapsed());
         metrics.set(|data| {
             data.cost_aware = self.steering.prometheus.is_some();
-            data.disabled = self.steering.disabled;
-            data.threshold = self.steering.threshold;
+            data.disabled = self.steering.overlays.disabled;
+            data.threshold = self.steering.overlays.threshold;
             data.overlays = decided.owned.clone();
         });
         for decision in &decided.decisions {

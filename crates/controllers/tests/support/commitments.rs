@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 use veneer_controllers::{PrometheusSettings, SteeringSettings};
 use veneer_steering::commitments::Scope;
 use veneer_steering::overlays::{MixedPools, Naming, Pricing, Weights};
+use veneer_steering::steer;
 
 pub(crate) const ACCOUNT: &str = "123456789012";
 pub(crate) const REGION: &str = "us-west-2";
@@ -34,15 +35,17 @@ pub(crate) fn preferences_only() -> SteeringSettings {
             freshness_limit: "65m".parse().unwrap(),
         },
         interval: Duration::from_millis(100),
-        threshold: 95.0,
-        hysteresis: 5.0,
-        disabled: false,
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing: Pricing::Zero,
-        family_label: None,
-        mixed_pools: MixedPools::Include,
-        preferences: true,
+        overlays: steer::Settings {
+            threshold: 95.0,
+            hysteresis: 5.0,
+            disabled: false,
+            weights: Weights::default(),
+            naming: Naming::default(),
+            pricing: Pricing::Zero,
+            family_label: None,
+            mixed_pools: MixedPools::Include,
+            preferences: true,
+        },
     }
 }
 

@@ -25,6 +25,7 @@ use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::instance_type::Catalogue;
 use veneer_steering::commitments::Scope;
 use veneer_steering::overlays::Pricing;
+use veneer_steering::steer;
 
 use embedded::EmbeddedArgs;
 use standalone::StandaloneArgs;
@@ -300,20 +301,22 @@ fn steering(config: &Config) -> Result<SteeringSettings> {
             freshness_limit: config.freshness_limit.try_into().context("freshnessLimit")?,
         },
         interval: config.reconcile_interval,
-        threshold: overlays.utilization_threshold,
-        hysteresis: overlays.hysteresis,
-        disabled: overlays.disabled,
-        weights: overlays.weights,
-        naming: overlays.naming.clone(),
-        pricing: match overlays.pricing {
-            PricingMode::Ordered => Pricing::Ordered {
-                adjustment: format!("-{}%", overlays.discount_percent),
+        overlays: steer::Settings {
+            threshold: overlays.utilization_threshold,
+            hysteresis: overlays.hysteresis,
+            disabled: overlays.disabled,
+            weights: overlays.weights,
+            naming: overlays.naming.clone(),
+            pricing: match overlays.pricing {
+                PricingMode::Ordered => Pricing::Ordered {
+                    adjustment: format!("-{}%", overlays.discount_percent),
+                },
+                PricingMode::Zero => Pricing::Zero,
             },
-            PricingMode::Zero => Pricing::Zero,
+            family_label: overlays.instance_family_label.clone(),
+            mixed_pools: overlays.mixed_pools,
+            preferences: config.preferences_enabled,
         },
-        family_label: overlays.instance_family_label.clone(),
-        mixed_pools: overlays.mixed_pools,
-        preferences: config.preferences_enabled,
     })
 }
 
