@@ -328,6 +328,8 @@ pub struct Steering {
     pub pricing: Pricing,
     /// How often Prometheus is asked.
     pub interval: Span,
+    /// Whether launches are charged to commitments at once; without it overlays go on and off by old data alone.
+    pub capped: bool,
 }
 
 impl Default for Steering {
@@ -338,6 +340,7 @@ impl Default for Steering {
             hysteresis: 5.0,
             pricing: Pricing::Ordered,
             interval: Span::seconds(300),
+            capped: true,
         }
     }
 }

@@ -46,7 +46,10 @@ fn no_history_breaks_an_invariant() {
             smallest.command()
         );
     }
-    println!("{} histories, {} steps", report.histories, report.steps);
+    println!(
+        "{} histories, {} steps, {} passes",
+        report.histories, report.steps, report.passes
+    );
     assert!(
         report.steps >= count * 500,
         "only {} steps in {count} histories",

@@ -4,7 +4,7 @@ use veneer_api::labels::{karpenter, veneer};
 use veneer_api::{NodeClaim, NodePool};
 
 use crate::plan::{NodeClassHash, label};
-use crate::provision::{HASH_VERSION, pool_hash};
+use crate::provision::HASH_VERSION;
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
 
@@ -12,11 +12,12 @@ use crate::vocabulary::Vocabulary;
 pub(crate) fn reason(
     claim: &NodeClaim,
     pool: &NodePool,
+    pool_hash: &str,
     class: Option<&NodeClassHash>,
 ) -> Option<&'static str> {
     let annotation = |key: &str| claim.metadata.annotations.as_ref()?.get(key);
     let is_ours = annotation(karpenter::NODEPOOL_HASH_VERSION).is_some_and(|version| version == HASH_VERSION);
-    if is_ours && annotation(karpenter::NODEPOOL_HASH).is_some_and(|hash| *hash != pool_hash(pool)) {
+    if is_ours && annotation(karpenter::NODEPOOL_HASH).is_some_and(|hash| *hash != pool_hash) {
         return Some("NodePoolDrifted");
     }
     if !meets_requirements(claim, pool) {

@@ -68,7 +68,8 @@ impl Memory {
             && same(&before.namespaces, &snapshot.namespaces)
             && before.node_classes == snapshot.node_classes
             && before.shortages == snapshot.shortages
-            && before.nominations == snapshot.nominations;
+            && before.nominations == snapshot.nominations
+            && before.paid_for == snapshot.paid_for;
         if !is_same {
             self.seen = Seen {
                 snapshot: snapshot.clone(),
