@@ -63,11 +63,11 @@ fn steered(snapshot: &Snapshot) -> BTreeMap<&str, Target> {
 }
 
 /// Takes back replacements that are worth it only at the price of a commitment of which too little is left for them. Those
-/// that were found first come first.
-pub fn hold_back(decision: &mut Decision, snapshot: &Snapshot, ledger: &Ledger, market: &mut Market) {
+/// that were found first come first. Says whether nothing remains of what was started.
+pub fn hold_back(decision: &mut Decision, snapshot: &Snapshot, ledger: &Ledger, market: &mut Market) -> bool {
     let steered = steered(snapshot);
     if steered.is_empty() || decision.started.is_empty() {
-        return;
+        return false;
     }
     let mut left = left(&decision.plan, snapshot, ledger, market);
     let (mut held, mut is_kept) = (BTreeSet::new(), Vec::new());
@@ -108,6 +108,7 @@ pub fn hold_back(decision: &mut Decision, snapshot: &Snapshot, ledger: &Ledger, 
     decision
         .started
         .retain(|command| is_kept.by_ref().take(command.replacements).all(|kept| kept));
+    decision.started.is_empty()
 }
 
 /// What a machine takes of a plan at least, as a share of its list price: no discount of AWS is deeper than 72 %. What the

@@ -26,6 +26,9 @@ const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
 /// For how long the question which nodes can go waits until everything else has come to rest.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(5);
 
+/// After this time a replacement is looked at again for which too little was left of a commitment.
+const HELD_BACK: SignedDuration = SignedDuration::from_mins(5);
+
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -202,7 +205,12 @@ impl Cycle {
             now,
         );
         if let Some(ledger) = &self.ledger {
-            cap::hold_back(&mut decision, snapshot, ledger, &mut self.market);
+            if cap::hold_back(&mut decision, snapshot, ledger, &mut self.market) {
+                // It would be found again and again, as long as nothing changes.
+                let until = now.checked_add(HELD_BACK).unwrap_or(now);
+                self.disruption.wait(until);
+                decision.plan.look_again = Some(until);
+            }
         }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;

@@ -90,7 +90,9 @@ fn the_pod<'a>(snapshot: &'a Snapshot, wanted: &str) -> Option<&'a Arc<Pod>> {
 }
 
 fn claim_target(snapshot: &Snapshot) -> Option<Target> {
-    the_claim(snapshot).ok().map(|claim| Target::from(&claim.metadata))
+    the_claim(snapshot)
+        .ok()
+        .map(|claim| Target::from(&claim.metadata))
 }
 
 /// Of the object that is there, as somebody saw it before another write.
@@ -149,7 +151,10 @@ fn option() -> LaunchOption {
         ("karpenter.sh/capacity-type", "on-demand"),
         ("topology.kubernetes.io/zone", "test-zone-a"),
     ];
-    let size = BTreeMap::from([("cpu".to_owned(), k8s_openapi::apimachinery::pkg::api::resource::Quantity("2".to_owned()))]);
+    let size = BTreeMap::from([(
+        "cpu".to_owned(),
+        k8s_openapi::apimachinery::pkg::api::resource::Quantity("2".to_owned()),
+    )]);
     LaunchOption {
         instance_type: "c-2x-amd64-linux".to_owned(),
         capacity_type: "on-demand".to_owned(),
@@ -157,7 +162,11 @@ fn option() -> LaunchOption {
         price: 0.1,
         list_price: 0.1,
         overlay: None,
-        labels: Arc::new(labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into()),
+        labels: Arc::new(
+            labels
+                .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                .into(),
+        ),
         capacity: Arc::new(size.clone()),
         allocatable: Arc::new(size),
     }
@@ -177,8 +186,14 @@ fn is_launched(snapshot: &Snapshot) -> Result<(), String> {
     holds(provider_id(claim).is_some(), "the claim has no provider id")?;
     holds(condition_true(claim, "Launched"), "the claim is not Launched")?;
     let type_ = label(&claim.metadata, "node.kubernetes.io/instance-type");
-    holds(type_ == Some("c-2x-amd64-linux"), "the claim does not say what it became")?;
-    holds(label(&claim.metadata, "kept") == Some("yes"), "the claim has lost a label")?;
+    holds(
+        type_ == Some("c-2x-amd64-linux"),
+        "the claim does not say what it became",
+    )?;
+    holds(
+        label(&claim.metadata, "kept") == Some("yes"),
+        "the claim has lost a label",
+    )?;
     let instances = snapshot.instances.iter().filter(|one| one.claim == "one");
     holds(instances.count() == 1, "there is not one instance for the claim")
 }
@@ -194,14 +209,29 @@ pub const CASES: &[Case] = &[
             |_| create("second"),
         ],
         holds: &[
-            |seen| holds(label(&the_claim(seen)?.metadata, "attempt") == Some("first"), "it is another claim"),
-            |seen| holds(label(&the_claim(seen)?.metadata, "attempt") == Some("first"), "it is another claim"),
+            |seen| {
+                holds(
+                    label(&the_claim(seen)?.metadata, "attempt") == Some("first"),
+                    "it is another claim",
+                )
+            },
+            |seen| {
+                holds(
+                    label(&the_claim(seen)?.metadata, "attempt") == Some("first"),
+                    "it is another claim",
+                )
+            },
         ],
     },
     Case {
         name: "labels, annotations and finalizers are set, and others stay",
         objects: || vec![claim()],
-        plans: &[|seen| patch(claim_target(seen), Some(vec![FINALIZER.to_owned(), "test/other".to_owned()]))],
+        plans: &[|seen| {
+            patch(
+                claim_target(seen),
+                Some(vec![FINALIZER.to_owned(), "test/other".to_owned()]),
+            )
+        }],
         holds: &[|seen| {
             let metadata = &the_claim(seen)?.metadata;
             holds(label(metadata, "new") == Some("1"), "the label is missing")?;
@@ -209,14 +239,22 @@ pub const CASES: &[Case] = &[
             let annotations = metadata.annotations.as_ref();
             let why = annotations.and_then(|list| list.get("why")).map(String::as_str);
             holds(why == Some("test"), "the annotation is missing")?;
-            holds(metadata.finalizers.iter().flatten().count() == 2, "the finalizers are not the two")
+            holds(
+                metadata.finalizers.iter().flatten().count() == 2,
+                "the finalizers are not the two",
+            )
         }],
     },
     Case {
         name: "a write that was decided on an old version changes nothing",
         objects: || vec![claim()],
         plans: &[|seen| patch(claim_target(seen).map(outdated), None)],
-        holds: &[|seen| holds(label(&the_claim(seen)?.metadata, "new").is_none(), "it was written")],
+        holds: &[|seen| {
+            holds(
+                label(&the_claim(seen)?.metadata, "new").is_none(),
+                "it was written",
+            )
+        }],
     },
     Case {
         name: "a status is written as a whole, and nothing else with it",
@@ -234,7 +272,10 @@ pub const CASES: &[Case] = &[
         }],
         holds: &[|seen| {
             let claim = the_claim(seen)?;
-            holds(provider_id(claim) == Some("test://one"), "the provider id is missing")?;
+            holds(
+                provider_id(claim) == Some("test://one"),
+                "the provider id is missing",
+            )?;
             holds(label(&claim.metadata, "kept") == Some("yes"), "a label was lost")
         }],
     },
@@ -271,7 +312,10 @@ pub const CASES: &[Case] = &[
                 finalizers: Some(vec![FINALIZER.to_owned(), "test/other".to_owned()]),
                 ..NodeChange::default()
             };
-            target.map(|target| Action::PatchNode { target, change }).into_iter().collect()
+            target
+                .map(|target| Action::PatchNode { target, change })
+                .into_iter()
+                .collect()
         }],
         holds: &[|seen| {
             let node = the_node(seen)?;
@@ -283,8 +327,14 @@ pub const CASES: &[Case] = &[
                 .map(|one| one.key.as_str())
                 .filter(|key| !key.starts_with("node.kubernetes.io/"))
                 .collect();
-            holds(taints == ["karpenter.sh/disrupted"], &format!("the taints are {taints:?}"))?;
-            holds(node.metadata.finalizers.iter().flatten().count() == 2, "the finalizers are not the two")
+            holds(
+                taints == ["karpenter.sh/disrupted"],
+                &format!("the taints are {taints:?}"),
+            )?;
+            holds(
+                node.metadata.finalizers.iter().flatten().count() == 2,
+                "the finalizers are not the two",
+            )
         }],
     },
     Case {
@@ -293,7 +343,10 @@ pub const CASES: &[Case] = &[
         plans: &[
             |seen| {
                 let target = the_node(seen).ok().map(|node| Target::from(&node.metadata));
-                target.map(|target| Action::DeleteNode { target }).into_iter().collect()
+                target
+                    .map(|target| Action::DeleteNode { target })
+                    .into_iter()
+                    .collect()
             },
             |seen| {
                 let target = the_node(seen).ok().map(|node| Target::from(&node.metadata));
@@ -301,7 +354,10 @@ pub const CASES: &[Case] = &[
                     finalizers: Some(Vec::new()),
                     ..NodeChange::default()
                 };
-                target.map(|target| Action::PatchNode { target, change }).into_iter().collect()
+                target
+                    .map(|target| Action::PatchNode { target, change })
+                    .into_iter()
+                    .collect()
             },
         ],
         holds: &[
@@ -336,7 +392,9 @@ pub const CASES: &[Case] = &[
         plans: &[|seen| {
             let pod = the_pod(seen, "web-1").map(|pod| Target::from(&pod.metadata));
             let grace_seconds = 1;
-            pod.map(|pod| Action::DeletePod { pod, grace_seconds }).into_iter().collect()
+            pod.map(|pod| Action::DeletePod { pod, grace_seconds })
+                .into_iter()
+                .collect()
         }],
         holds: &[|seen| holds(leaves(seen, "web-1"), "it stays")],
     },
@@ -366,11 +424,17 @@ pub const CASES: &[Case] = &[
         holds: &[
             |seen| {
                 let status = the_pool(seen)?.status.as_ref();
-                holds(status.is_some_and(|status| status.nodes == 3), "the status is missing")
+                holds(
+                    status.is_some_and(|status| status.nodes == 3),
+                    "the status is missing",
+                )
             },
             |seen| {
                 let annotations = the_pool(seen)?.metadata.annotations.clone().unwrap_or_default();
-                holds(annotations.len() >= 2, &format!("the annotations are {annotations:?}"))
+                holds(
+                    annotations.len() >= 2,
+                    &format!("the annotations are {annotations:?}"),
+                )
             },
         ],
     },
@@ -389,11 +453,13 @@ pub const CASES: &[Case] = &[
 ];
 
 fn create(attempt: &str) -> Vec<Action> {
-    let claim = serde_json::from_value::<NodeClaim>(claim()).ok().map(|mut claim| {
-        let labels = claim.metadata.labels.get_or_insert_default();
-        labels.insert("attempt".to_owned(), attempt.to_owned());
-        Action::CreateClaim(Box::new(claim))
-    });
+    let claim = serde_json::from_value::<NodeClaim>(claim())
+        .ok()
+        .map(|mut claim| {
+            let labels = claim.metadata.labels.get_or_insert_default();
+            labels.insert("attempt".to_owned(), attempt.to_owned());
+            Action::CreateClaim(Box::new(claim))
+        });
     claim.into_iter().collect()
 }
 
@@ -407,8 +473,7 @@ fn terminate(snapshot: &Snapshot) -> Vec<Action> {
 
 fn is_ended(snapshot: &Snapshot) -> Result<(), String> {
     let mut instances = snapshot.instances.iter();
-    let runs = instances.any(|one| {
-        one.claim == "one" && one.state == veneer_engine::plan::InstanceState::Running
-    });
+    let runs =
+        instances.any(|one| one.claim == "one" && one.state == veneer_engine::plan::InstanceState::Running);
     holds(!runs, "the instance still runs")
 }

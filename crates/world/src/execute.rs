@@ -7,7 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
-use veneer_engine::plan::{Action, Shortage, Target, api_list, is_deleting, label, name, node_pool_of, provider_id};
+use veneer_engine::plan::{
+    Action, Shortage, Target, api_list, is_deleting, label, name, node_pool_of, provider_id,
+};
 use veneer_engine::provision::LaunchOption;
 
 use crate::chaos::{Bug, Fate};

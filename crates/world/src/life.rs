@@ -40,7 +40,10 @@ impl World {
                     .filter(|(_, until)| *until > self.now);
                 let target = match scaled {
                     Some((count, _)) => *count,
-                    None => workloads::wanted(replicas, &workload.name, self.seed, self.now),
+                    None => {
+                        let times = (scenario.start, self.now);
+                        workloads::wanted(replicas, &workload.name, self.seed, times)
+                    }
                 };
                 self.targets.insert(number, target);
                 self.reconcile(number);

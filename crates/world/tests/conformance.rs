@@ -1,5 +1,9 @@
 //! The executor of the world passes the suite that the Kubernetes driver passes.
-#![allow(clippy::unwrap_used, clippy::panic, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests fail as tests do"
+)]
 
 use std::sync::Arc;
 
@@ -9,7 +13,11 @@ use veneer_world::conformance::CASES;
 use veneer_world::{Scenario, World, catalogue, manifests};
 
 fn world() -> World {
-    let scenario = Scenario::parse("name: conformance\nfamilies: [m5]\nsteering: {enabled: false}\n", "suite").unwrap();
+    let scenario = Scenario::parse(
+        "name: conformance\nfamilies: [m5]\nsteering: {enabled: false}\n",
+        "suite",
+    )
+    .unwrap();
     let catalogue = catalogue(&scenario).unwrap();
     let mut world = World::new(Arc::new(scenario), catalogue, 1).unwrap();
     // An API server has written before, too.
@@ -23,9 +31,13 @@ fn add(world: &mut World, object: Value) {
     let now = world.now;
     match object["kind"].as_str().unwrap() {
         "Pod" => {
-            world.objects.add_pod(serde_json::from_value(object).unwrap(), now);
+            world
+                .objects
+                .add_pod(serde_json::from_value(object).unwrap(), now);
         }
-        "Node" => world.objects.add_node(serde_json::from_value(object).unwrap(), now),
+        "Node" => world
+            .objects
+            .add_node(serde_json::from_value(object).unwrap(), now),
         "NodeClaim" => {
             let mut claim: veneer_api::NodeClaim = serde_json::from_value(object).unwrap();
             world.objects.stamp(&mut claim.metadata, now);

@@ -176,8 +176,12 @@ impl<'a> Candidates<'a> {
             let pool = pools.get(node_pool_of(&claim.metadata)).copied();
             let mut candidate = candidate(claim, node, pool, on_node, market);
             if snapshot.paid_for.contains(name(&claim.metadata)) {
-                let share = market.on_demand_price(candidate.instance_type).map(|list| list * PAID_FOR);
-                candidate.price = candidate.price.map(|price| share.map_or(price, |share| price.min(share)));
+                let share = market
+                    .on_demand_price(candidate.instance_type)
+                    .map(|list| list * PAID_FOR);
+                candidate.price = candidate
+                    .price
+                    .map(|price| share.map_or(price, |share| price.min(share)));
             }
             hold(&mut candidate, on_node, &limits, commands, snapshot, now);
             consolidation(&mut candidate, snapshot, now);

@@ -258,11 +258,11 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
     while world.next() <= end && violation.is_none() {
         let is_over = world.next() > faults_end;
         if let Some(faults) = &mut world.faults {
-            if is_over {
+            if is_over && !faults.calm {
                 faults.calm = true;
                 faults.rates = Rates::default();
                 faults.skew = SignedDuration::ZERO;
-            } else if history.has("clock") && rng.chance(0.01) {
+            } else if !is_over && history.has("clock") && rng.chance(0.01) {
                 let seconds = i64::try_from(rng.below(120)).unwrap_or_default() - 60;
                 faults.skew = SignedDuration::from_secs(seconds);
             }
