@@ -74,7 +74,7 @@ pub struct Cycle {
     given: BTreeMap<String, Timestamp>,
     search: Search,
     disruption: Memory,
-    fates: Vec<Fate>,
+    fates: Arc<Vec<Fate>>,
     rest: Rest,
 }
 
@@ -116,7 +116,7 @@ impl Cycle {
             given: BTreeMap::new(),
             search: Search::default(),
             disruption: Memory::default(),
-            fates: Vec::new(),
+            fates: Arc::default(),
             rest: Rest::default(),
         }
     }

@@ -202,8 +202,8 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
         "loadInterval": "30s",
         "objects": [
-            pool("a", &["on-demand"], 40),
-            pool("b", &["spot", "on-demand"], 40),
+            pool("a", &["on-demand"], 24),
+            pool("b", &["spot", "on-demand"], 24),
             {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "of-others"},
                 "spec": {"requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c5.2xlarge"]}],
                     "priceAdjustment": "+1%", "weight": 9}},
