@@ -25,6 +25,12 @@ use crate::warm::{self, Mode, Spares};
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
 
+/// For how long the question which nodes can go waits until everything else has come to rest.
+const RESTLESS: SignedDuration = SignedDuration::from_secs(5);
+
+/// After this time a replacement is looked at again for which too little was left of a commitment.
+const HELD_BACK: SignedDuration = SignedDuration::from_mins(5);
+
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
@@ -71,6 +77,32 @@ pub struct Cycle {
     search: Search,
     disruption: Memory,
     fates: Arc<Vec<Fate>>,
+    rest: Rest,
+}
+
+/// Whether what was ordered still differs from pass to pass.
+#[derive(Debug, Default)]
+struct Rest {
+    orders: Vec<String>,
+    since: Option<Timestamp>,
+}
+
+impl Rest {
+    /// Whether the next snapshot will be another one, because something new was ordered, and there is time to wait for it.
+    /// What is ordered again and again holds nothing up.
+    fn is_far(&mut self, plan: &Plan, now: Timestamp) -> bool {
+        let orders = plan.actions.iter();
+        let orders = orders.filter(|action| !matches!(action, Action::Announce(_)));
+        let orders: Vec<String> = orders.map(ToString::to_string).collect();
+        let is_new = !orders.is_empty() && orders != self.orders;
+        self.orders = orders;
+        let since = *self.since.get_or_insert(now);
+        let is_far = is_new && now.duration_since(since).abs() < RESTLESS;
+        if !is_far {
+            self.since = None;
+        }
+        is_far
+    }
 }
 
 impl Cycle {
@@ -87,6 +119,7 @@ impl Cycle {
             search: Search::default(),
             disruption: Memory::default(),
             fates: Arc::default(),
+            rest: Rest::default(),
         }
     }
 
@@ -158,14 +191,29 @@ impl Cycle {
             pass.plan.look_again(now);
             return pass;
         }
+        if self.rest.is_far(&pass.plan, now) {
+            pass.plan.look_again(now);
+            return pass;
+        }
         snapshot.nominations = self.nominations(&demand, now);
-        let decision = disruption::decide(
+        if let Some(ledger) = &self.ledger {
+            snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);
+        }
+        let mut decision = disruption::decide(
             snapshot,
             &mut self.market,
             &self.rules.disruption,
             &mut self.disruption,
             now,
         );
+        if let Some(ledger) = &self.ledger {
+            if cap::hold_back(&mut decision, snapshot, ledger, &mut self.market) {
+                // It would be found again and again, as long as nothing changes.
+                let until = now.checked_add(HELD_BACK).unwrap_or(now);
+                self.disruption.wait(until);
+                decision.plan.look_again = Some(until);
+            }
+        }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
         self.fates = decision.fates;

@@ -8,6 +8,7 @@ mod clock;
 mod events;
 mod execute;
 mod guard;
+mod hands;
 mod metrics;
 mod orphans;
 mod patches;
@@ -17,6 +18,7 @@ mod watch;
 
 pub use beside::run_beside;
 pub use clock::Clock;
+pub use hands::Hands;
 pub use metrics::Meters;
 pub use pending::Pending;
 
@@ -143,13 +145,7 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(false);
     match &settings.ec2 {
         None => {
-            let provider = Kwok::new(
-                &client,
-                Arc::clone(&stores.nodes),
-                Arc::clone(&stores.node_classes),
-                Arc::clone(&settings.catalogue),
-                settings.kwok.clone(),
-            );
+            let provider = kwok_provider(&client, &stores, &settings);
             let executor = Executor::new(&client, stores, provider, settings.meters.clone());
             drive(Arc::new(executor), settings, shown).await;
         }
@@ -162,6 +158,16 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
             tokio::join!(drive(executor, settings, shown), background, interruptions);
         }
     }
+}
+
+fn kwok_provider(client: &Client, stores: &Stores, settings: &Settings) -> Kwok {
+    Kwok::new(
+        client,
+        Arc::clone(&stores.nodes),
+        Arc::clone(&stores.node_classes),
+        Arc::clone(&settings.catalogue),
+        settings.kwok.clone(),
+    )
 }
 
 async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, shown: Shown) {

@@ -396,7 +396,8 @@ fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
     let mut hashes = view.snapshot.node_class_hashes.iter();
     let hash =
         hashes.find(|one| one.group == class.group && one.kind == class.kind && one.name == class.name);
-    drift::reason(claim, pool, hash)
+    let pool_hash = view.pool_hashes.get(name(&pool.metadata));
+    drift::reason(claim, pool, pool_hash.map_or("", String::as_str), hash)
 }
 
 /// Whether a claim has been registered.
