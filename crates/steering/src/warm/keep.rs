@@ -95,16 +95,9 @@ impl<'a> Keeper<'a, '_> {
         for spare in self.spares.promote(&taken) {
             self.plan.actions.extend(promote::open(&spare));
         }
-        for spare in self.spares.used.values().flatten() {
-            let is_written = is_used_spare(&spare.claim.metadata);
-            if let Some(action) = spare
-                .node
-                .filter(|_| is_written && spare.is_closed())
-                .and_then(|node| promote::open_for_pods(node))
-            {
-                self.plan.push(action);
-            }
-        }
+        let used = self.spares.used.values().flatten();
+        let written = used.filter(|spare| is_used_spare(&spare.claim.metadata));
+        self.plan.actions.extend(written.flat_map(promote::open));
     }
 
     fn one(&mut self, one: &'a Arc<Overprovisioner>, kept: &mut BTreeSet<(&'a str, &'a str)>) {
