@@ -60,7 +60,10 @@ fn remove(bed: &Bed, name: &str) {
 }
 
 fn names(bed: &Bed) -> BTreeSet<String> {
-    bed.list::<NodeClaim>().iter().map(ResourceExt::name_any).collect()
+    bed.list::<NodeClaim>()
+        .iter()
+        .map(ResourceExt::name_any)
+        .collect()
 }
 
 fn is_recorded(claim: &NodeClaim) -> bool {
@@ -74,7 +77,9 @@ fn stopped(bed: &Bed, count: usize) {
     bed.eventually("the spares are stopped", || {
         let claims: Vec<NodeClaim> = bed.try_list()?;
         let spares: Vec<&NodeClaim> = claims.iter().filter(|one| is_spare(&one.metadata)).collect();
-        let off = spares.iter().filter(|one| is_to_be_stopped(one) && is_recorded(one));
+        let off = spares
+            .iter()
+            .filter(|one| is_to_be_stopped(one) && is_recorded(one));
         expect((off.count(), count))?;
         expect((spares.len(), count))?;
         let nodes: Vec<Node> = bed.try_list()?;
@@ -118,7 +123,11 @@ fn is_open(bed: &Bed, name: &str) {
         let nodes: Vec<Node> = bed.try_list()?;
         let node = nodes.iter().find(|node| node.name_any() == name).ok_or("none")?;
         let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
-        let taints: Vec<String> = taints.unwrap_or_default().into_iter().map(|one| one.key).collect();
+        let taints: Vec<String> = taints
+            .unwrap_or_default()
+            .into_iter()
+            .map(|one| one.key)
+            .collect();
         expect((taints, Vec::new()))?;
         let label = |key: &str| node.labels().get(key).cloned().unwrap_or_default();
         expect((label(karpenter::CAPACITY_TYPE).as_str(), "on-demand"))?;
@@ -133,7 +142,9 @@ fn stopped_and_hibernated_spares_live_through_kills_between_stop_and_record_and_
         overprovisioner(&bed, state);
         let running = run(&bed);
         // Killed when a claim says that its instance shall stop, and nothing says yet that it did.
-        found(&bed, "a spare is to be stopped", |claim| Power::of(claim) == power);
+        found(&bed, "a spare is to be stopped", |claim| {
+            Power::of(claim) == power
+        });
         drop(running);
         let made = names(&bed);
         let running = run(&bed);
@@ -148,7 +159,11 @@ fn stopped_and_hibernated_spares_live_through_kills_between_stop_and_record_and_
         drop(running);
         assert_eq!(nodes, 0, "{state}: killed before the join");
         let running = run(&bed);
-        assert_eq!(bound(&bed, "first"), started, "{state}: the one that was started for it");
+        assert_eq!(
+            bound(&bed, "first"),
+            started,
+            "{state}: the one that was started for it"
+        );
         is_open(&bed, &started);
         stopped(&bed, 1);
         assert_eq!(names(&bed), made, "{state}: nothing was launched for the pod");
@@ -167,8 +182,8 @@ fn stopped_and_hibernated_spares_live_through_kills_between_stop_and_record_and_
         stopped(&bed, 2);
         // Nobody wants them any more.
         let objects: Api<Overprovisioner> = Api::all(bed.client.clone());
-        let gone = objects.delete(&state.to_lowercase(), &DeleteParams::default());
-        bed.runtime.block_on(gone).unwrap();
+        let (name, params) = (state.to_lowercase(), DeleteParams::default());
+        bed.runtime.block_on(objects.delete(&name, &params)).unwrap();
         bed.empty();
         drop(running);
     }

@@ -159,7 +159,11 @@ fn start(claim: &Arc<NodeClaim>, id: &str, view: &View<'_>, market: &mut Market,
     let target = Target::from(&claim.metadata);
     // What a hibernated instance has in memory fits its own type only.
     let hibernates = annotations.is_some_and(|list| list.contains_key(veneer::HIBERNATION));
-    let other = if hibernates { None } else { another_type(claim, view, market) };
+    let other = if hibernates {
+        None
+    } else {
+        another_type(claim, view, market)
+    };
     match other {
         Some(other) => {
             plan.push(Action::Announce(Announcement {

@@ -339,8 +339,13 @@ impl<'a> Keeper<'a, '_> {
         let claims = (0..)
             .map(|number| spare_claim(pool, spare, (self.now, number)))
             .filter(|claim| !known.iter().any(|one| one.metadata.name == claim.metadata.name));
-        for claim in claims.take(count.min(BURST)) {
+        for mut claim in claims.take(count.min(BURST)) {
             usage.add(&shape.capacity);
+            // How much memory the root volume has to take.
+            if let Some(memory) = shape.capacity.get("memory").filter(|_| spare.hibernates) {
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(veneer::HIBERNATION.to_owned(), memory.0.clone());
+            }
             self.plan.push(Action::CreateClaim(Box::new(claim)));
         }
         if count > 0 {
