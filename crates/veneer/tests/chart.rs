@@ -144,52 +144,6 @@ async fn the_chart_lints_and_the_api_server_takes_all_of_it() {
     assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
 }
 
-/// The rights of a role, one by one.
-fn rights(role: &Value) -> std::collections::BTreeSet<String> {
-    let texts = |rule: &Value, field: &str| -> Vec<String> {
-        let list = rule[field].as_array().unwrap().iter();
-        list.map(|one| one.as_str().unwrap().to_owned()).collect()
-    };
-    let mut rights = std::collections::BTreeSet::new();
-    for rule in role["rules"].as_array().unwrap() {
-        for group in texts(rule, "apiGroups") {
-            for resource in texts(rule, "resources") {
-                let verbs = texts(rule, "verbs");
-                rights.extend(verbs.iter().map(|verb| format!("{verb} {resource}.{group}")));
-            }
-        }
-    }
-    rights
-}
-
-#[test]
-fn spares_beside_karpenter_have_the_flag_and_the_rights_that_the_guide_lists() {
-    let text = helm(&["template", "veneer", "--set", "overprovisioners=true"]);
-    let objects = text
-        .split("\n---")
-        .map(|one| serde_saphyr::from_str::<Value>(one).unwrap());
-    let objects: Vec<Value> = objects.collect();
-    let of = |kind: &str, objects: &[Value]| objects.iter().find(|one| one["kind"] == kind).unwrap().clone();
-    let container = &of("Deployment", &objects)["spec"]["template"]["spec"]["containers"][0];
-    let arguments = container["args"].as_array().unwrap();
-    assert!(arguments.contains(&json!("--overprovisioners")), "{arguments:?}");
-    // The guide's role is proven beside a real Karpenter.
-    let guide = include_str!("../../../docs/src/overprovisioner.md");
-    let mut roles = guide
-        .split("```yaml\n")
-        .map(|rest| rest.split("```").next().unwrap());
-    let role = roles.find(|text| text.contains("kind: ClusterRole")).unwrap();
-    let listed = rights(&serde_saphyr::from_str(role).unwrap());
-    let without = rights(&of("ClusterRole", &render(&[])));
-    let with = rights(&of("ClusterRole", &objects));
-    assert_eq!(
-        with.difference(&without)
-            .cloned()
-            .collect::<std::collections::BTreeSet<_>>(),
-        listed
-    );
-}
-
 #[test]
 fn bad_values_are_refused() {
     for value in [

@@ -293,7 +293,7 @@ fn sizing(one: &Overprovisioner, status: &OverprovisionerStatus) -> String {
     };
     if let Some(next) = &status.next_override {
         text = format!(
-            "{text}; the override \"{}\" starts at {}",
+            "{text}; the next override, \"{}\", starts at {}",
             next.schedule, next.start.0
         );
     }

@@ -21,7 +21,8 @@ use veneer_steering::warm::shape;
 use super::{Format, SimulateArgs};
 use crate::commands::diagnose::tell;
 use crate::input::snapshot::snapshot;
-use crate::output::{self, Align, Columns, paragraph};
+use crate::input::workloads;
+use crate::output::{self, Align, Columns, counted, paragraph};
 
 /// Fewer pods than this are no history.
 const LEAST_PODS: usize = 20;
@@ -156,7 +157,11 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let (_, objects) = args.manifests.load_what_if(None)?;
     let loaded = args.catalogue.load(&objects)?;
     let findings = objects.findings.clone();
-    let snapshot = snapshot(objects);
+    // Pods that do not exist yet say how large pods are.
+    let made = objects.cluster.as_deref().map(workloads::pods);
+    let mut snapshot = snapshot(objects);
+    let made = made.map(|(pods, _)| pods).unwrap_or_default();
+    snapshot.pods.extend(made.into_iter().map(Arc::new));
     let now = Timestamp::now();
     let pool = chosen(
         &snapshot,
@@ -360,7 +365,7 @@ fn latencies(given: Given, measured: &Measured) -> Vec<Latency> {
 fn write(out: &mut impl Write, report: &Report, setting: &Setting) -> io::Result<()> {
     let waits: Vec<String> = report.latencies.iter().map(described).collect();
     let text = format!(
-        "NodePool {}: {} {} pods within {:.0} h on nodes of type {} ({} pods each, ${:.4}/h). A pod waits {}.",
+        "NodePool {}: {} {} pods within {:.0} h on nodes of type {} ({} each, ${:.4}/h). A pod waits {}.",
         report.node_pool,
         report.pods,
         if report.arrivals == "history" {
@@ -370,7 +375,7 @@ fn write(out: &mut impl Write, report: &Report, setting: &Setting) -> io::Result
         },
         report.hours,
         report.instance_type,
-        report.pods_per_node,
+        counted(report.pods_per_node, "pod"),
         setting.hourly,
         waits.join(", ")
     );
@@ -403,8 +408,11 @@ fn write(out: &mut impl Write, report: &Report, setting: &Setting) -> io::Result
     let left_out = report.mixes.len() - best.len();
     let cheapest = |limit: f64| best.iter().find(|row| row.p99 <= limit);
     for (limit, what) in [
-        (setting.latencies.stopped, "a stopped spare starts"),
-        (setting.latencies.running, "a running spare opens"),
+        (
+            setting.latencies.stopped + setting.latencies.running,
+            "a stopped spare takes to start and open",
+        ),
+        (setting.latencies.running, "a running spare takes to open"),
     ] {
         if let Some(row) = cheapest(limit) {
             let text = format!(

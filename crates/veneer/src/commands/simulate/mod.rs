@@ -49,7 +49,7 @@ use scenario::ScenarioArgs;
   veneer simulate --repack
   veneer simulate --fail-on-unschedulable
   veneer simulate --scenario examples/scenarios/day.yaml --duration 12h
-  veneer simulate -f examples/overprovisioner --buffer-frontier --pool general
+  veneer simulate -f examples/buffer --buffer-frontier --arrivals hourly=60,burst=40,every=2h,life=10m
 
 Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input.")]
 pub(crate) struct SimulateArgs {
