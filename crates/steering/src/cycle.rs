@@ -12,8 +12,10 @@ use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, name};
-use veneer_engine::provision::{self, Batch, Market, Window};
+use veneer_engine::plan::{
+    Action, Plan, Snapshot, is_deleting, is_spare, is_spare_taint, is_used_spare, name, provider_id,
+};
+use veneer_engine::provision::{self, Batch, Market, Place, Window};
 
 use crate::cap;
 use crate::commitments::Ledger;
@@ -68,7 +70,7 @@ pub struct Cycle {
     given: BTreeMap<String, Timestamp>,
     search: Search,
     disruption: Memory,
-    fates: Vec<Fate>,
+    fates: Arc<Vec<Fate>>,
 }
 
 impl Cycle {
@@ -84,7 +86,7 @@ impl Cycle {
             given: BTreeMap::new(),
             search: Search::default(),
             disruption: Memory::default(),
-            fates: Vec::new(),
+            fates: Arc::default(),
         }
     }
 
@@ -220,20 +222,14 @@ impl Cycle {
         now: Timestamp,
     ) {
         pass.waiting = demand.len();
-        let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
-        let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
-        let places: BTreeSet<&str> = claims
-            .chain(nodes)
-            .filter(|metadata| !is_deleting(metadata))
-            .map(name)
-            .collect();
+        let places = places(snapshot);
         let window = self.rules.window;
-        let exists = |place: &str| places.contains(place);
+        let place = |place: &str| places.get(place).copied().unwrap_or(Place::Gone);
         if !self.pending.is_empty() {
             let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
             self.pending.retain(|pod, _| waiting.contains(pod));
         }
-        if let Err(again) = self.batch.take(demand, exists, world, window, now) {
+        if let Err(again) = self.batch.take(demand, place, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
@@ -249,6 +245,32 @@ impl Cycle {
             pending: decided.pending,
         });
     }
+}
+
+/// Where pods may have been sent: nodes, and claims by their own names, as long as no node stands for them.
+fn places(snapshot: &Snapshot) -> BTreeMap<&str, Place> {
+    let mut open: BTreeSet<&str> = BTreeSet::new();
+    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
+    for node in snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata)) {
+        let spec = node.spec.as_ref();
+        let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
+        let is_open = lifecycle::is_ready(node) && !taints.any(is_spare_taint);
+        if is_open {
+            open.extend(spec.and_then(|spec| spec.provider_id.as_deref()));
+        }
+        let place = if is_open { Place::Open } else { Place::Coming };
+        places.insert(name(&node.metadata), place);
+    }
+    for claim in snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| !is_deleting(&claim.metadata))
+    {
+        let is_open = provider_id(claim).is_some_and(|id| open.contains(id));
+        let place = if is_open { Place::Open } else { Place::Coming };
+        places.entry(name(&claim.metadata)).or_insert(place);
+    }
+    places
 }
 
 /// Whether an action launches spares, or says so.

@@ -131,7 +131,9 @@ fn node_provider_id(node: &Node) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-pub(crate) fn is_ready(node: &Node) -> bool {
+/// Whether a node says that it is ready.
+#[must_use]
+pub fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()
