@@ -139,10 +139,10 @@ fn stopped_and_hibernated_instances_start_for_pods_by_exactly_these_calls_also_a
     expected.extend(["CreateFleet", "StopInstances Hibernate=true"]);
     called(&bed, &expected).unwrap();
     let requests = bed.aws.requests().unwrap();
-    let templates = requests
+    let mut templates = requests
         .iter()
         .filter(|one| one["action"] == "CreateLaunchTemplate");
-    let template = &templates.last().unwrap()["request"];
+    let template = &templates.next_back().unwrap()["request"];
     let said = |key: &str| template[key].as_str().unwrap_or_default();
     assert_eq!(said("LaunchTemplateData.HibernationOptions.Configured"), "true");
     let disk = "LaunchTemplateData.BlockDeviceMapping.1.Ebs";

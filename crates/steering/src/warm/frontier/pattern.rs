@@ -35,14 +35,13 @@ const BURST: f64 = 10.0;
 pub fn generate(pattern: &Pattern, span: f64, seed: u64) -> Vec<Arrival> {
     let mut random = Random(seed | 1);
     let mut arrivals = Vec::new();
-    let mut at = 0.0;
-    while pattern.hourly > 0.0 {
-        at += random.exponential(3600.0 / pattern.hourly);
-        if at > span {
-            break;
+    if pattern.hourly > 0.0 {
+        let mut at = random.exponential(3600.0 / pattern.hourly);
+        while at <= span {
+            let life = random.exponential(pattern.life);
+            arrivals.push(Arrival { at, life });
+            at += random.exponential(3600.0 / pattern.hourly);
         }
-        let life = random.exponential(pattern.life);
-        arrivals.push(Arrival { at, life });
     }
     let mut burst = pattern.every / 2.0;
     while pattern.every > 0.0 && burst <= span {
