@@ -243,6 +243,16 @@ impl Cycle {
         let until = now.checked_add(BELIEVED).unwrap_or(now);
         let places = promotion.expected.values().chain(&promotion.claims);
         self.given.extend(places.map(|place| (place.clone(), until)));
+        // What was started for pods is for them, also when another process did that.
+        for spare in spares.used.values().flatten().filter(|spare| !spare.has_pods) {
+            let until = spare.initialised().unwrap_or(now).checked_add(BELIEVED);
+            let Some(until) = until.ok().filter(|until| *until > now) else {
+                continue;
+            };
+            let node = spare.node.map(|node| name(&node.metadata).to_owned());
+            let places = node.into_iter().chain([spare.name().to_owned()]);
+            self.given.extend(places.map(|place| (place, until)));
+        }
         let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);

@@ -36,7 +36,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use veneer_api::Overprovisioner;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
+use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::Health;
@@ -163,8 +163,7 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
 fn kwok_provider(client: &Client, stores: &Stores, settings: &Settings) -> Kwok {
     Kwok::new(
         client,
-        Arc::clone(&stores.nodes),
-        Arc::clone(&stores.node_classes),
+        stores,
         Arc::clone(&settings.catalogue),
         settings.kwok.clone(),
     )
@@ -233,7 +232,7 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
         .filter(|claim| {
             let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
             !is_deleting(&claim.metadata)
-                && (!is_registered || is_to_be_stopped(claim))
+                && !is_registered
                 && provider_id(claim).is_some_and(|id| !has_node(id))
         })
         .cloned()

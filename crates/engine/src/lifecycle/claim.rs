@@ -390,7 +390,7 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
 }
 
 /// Why a claim with a node is not what its pool would make, if so.
-fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
+pub(super) fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
     let pool = pool_of(claim, view).filter(|_| condition_true(claim, CONDITION_LAUNCHED))?;
     let class = &claim.spec.node_class_ref;
     let mut hashes = view.snapshot.node_class_hashes.iter();
