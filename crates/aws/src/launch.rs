@@ -5,12 +5,12 @@
 //! claim's uid and the number of the attempt, so whoever asks again after a crash gets the same instance, also while
 //! lists do not show it yet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
 use tracing::{debug, info, warn};
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::{aws, karpenter, kubernetes};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::labels as engine_labels;
 use veneer_engine::launch::{Candidate, Claim, LaunchError, Launcher, Priced};
@@ -18,6 +18,7 @@ use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::{Shortage, name};
 use veneer_engine::provision::{LaunchOption, claim_requirements, quantities};
 
+use crate::class_hash;
 use crate::ec2::{FleetAnswer, FleetError, Machine, tag_filters};
 use crate::error::Error;
 use crate::names;
@@ -96,7 +97,7 @@ impl Ec2 {
                 Err(error) => return Err(error.into()),
             };
             let short = self.shortages_of(&planned, &answer);
-            if let Some(launched) = self.launched(claim, &planned, &answer, options) {
+            if let Some(launched) = self.launched(&planned, &answer, options) {
                 self.note_shortages(short);
                 return Ok(launched);
             }
@@ -292,7 +293,6 @@ impl Ec2 {
 
     fn launched(
         &self,
-        claim: &NodeClaim,
         planned: &Requests,
         answer: &FleetAnswer,
         options: &[LaunchOption],
@@ -312,9 +312,11 @@ impl Ec2 {
             launched: Timestamp::now(),
             is_spot: planned.capacity_type == engine_labels::SPOT,
             image_id: chosen.map(|one| one.image_id.clone()).unwrap_or_default(),
+            subnet_id: chosen.map(|one| one.subnet_id.clone()).unwrap_or_default(),
+            groups: Vec::new(),
             can_hibernate: false,
             is_hibernated: false,
-            tags: [(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned())].into(),
+            tags: planned.instance_tags.clone(),
         };
         self.remember(machine.clone());
         let mut launched = adopted(&machine, options);
@@ -372,6 +374,17 @@ fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
             .map(|option| (*option.allocatable).clone())
             .unwrap_or_default(),
         image_id: Some(machine.image_id.clone()).filter(|id| !id.is_empty()),
+        annotations: match machine.tags.get(aws::NODE_CLASS_HASH) {
+            Some(hash) => [
+                (aws::NODE_CLASS_HASH.to_owned(), hash.clone()),
+                (
+                    aws::NODE_CLASS_HASH_VERSION.to_owned(),
+                    class_hash::VERSION.to_owned(),
+                ),
+            ]
+            .into(),
+            None => BTreeMap::new(),
+        },
     }
 }
 

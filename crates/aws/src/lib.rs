@@ -12,6 +12,7 @@
 mod call;
 mod class_hash;
 mod client;
+mod drift;
 mod ec2;
 mod error;
 pub mod interruption;

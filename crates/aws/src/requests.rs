@@ -1,11 +1,15 @@
 //! The requests of one launch: its launch templates and its fleet, in the words of EC2. Pure: what they say follows from
 //! the claim, its class, the cluster and the engine's choice alone.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
+use veneer_api::labels::aws;
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::launch::{AllocationStrategy, Fleet, FleetRequest, TargetCapacity};
 use veneer_engine::plan::{name, node_pool_of};
 
+use crate::class_hash::class_hash;
 use crate::launch::Failure;
 use crate::names;
 use crate::template::{Cluster, Draft, tag_list};
@@ -18,6 +22,8 @@ pub struct Requests {
     pub(crate) capacity_type: &'static str,
     /// The name of each configuration's launch template, and the request that makes it.
     pub(crate) templates: Vec<(String, Value)>,
+    /// The tags of the instance.
+    pub(crate) instance_tags: BTreeMap<String, String>,
     fleet: Value,
     uid: String,
 }
@@ -45,8 +51,20 @@ impl Requests {
             let template = draft.request();
             templates.push(template.map_err(|error| Failure::NodeClassNotReady(error.to_string()))?);
         }
+        let tags = names::launch_tags(&cluster.name, class, claim);
+        let mut instance_tags = tags.clone();
+        instance_tags.insert(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned());
+        instance_tags
+            .entry("Name".to_owned())
+            .or_insert_with(|| format!("{}/{}", node_pool_of(&claim.metadata), name(&claim.metadata)));
+        // So that whoever finds the instance after a crash knows what it was made from.
+        instance_tags.insert(
+            aws::NODE_CLASS_HASH.to_owned(),
+            class_hash(class, cluster.ca_bundle.as_deref()),
+        );
         Ok(Self {
-            fleet: fleet_request(&cluster.name, claim, class, &fleet.request, &templates),
+            fleet: fleet_request(&fleet.request, &templates, &tags, &instance_tags),
+            instance_tags,
             request: fleet.request.clone(),
             capacity_type: fleet.capacity_type,
             templates,
@@ -79,11 +97,10 @@ impl Requests {
 }
 
 fn fleet_request(
-    cluster: &str,
-    claim: &NodeClaim,
-    class: &EC2NodeClass,
     request: &FleetRequest,
     templates: &[(String, Value)],
+    tags: &BTreeMap<String, String>,
+    instance_tags: &BTreeMap<String, String>,
 ) -> Value {
     let configs: Vec<Value> = request
         .configs
@@ -106,19 +123,6 @@ fn fleet_request(
             })
         })
         .collect();
-    let mut tags = names::launch_tags(cluster, class, claim);
-    let fleet_tags = tag_list(&tags);
-    tags.insert(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned());
-    tags.insert(
-        "Name".to_owned(),
-        format!("{}/{}", node_pool_of(&claim.metadata), name(&claim.metadata)),
-    );
-    tags.extend(
-        class
-            .spec
-            .as_ref()
-            .and_then(|spec| Some(("Name".to_owned(), spec.tags.get("Name")?.clone()))),
-    );
     let strategy = request.strategy.map(AllocationStrategy::as_str);
     let target = request.target;
     let reserved =
@@ -132,9 +136,9 @@ fn fleet_request(
         "OnDemandOptions": {"AllocationStrategy": strategy.filter(|_| target == TargetCapacity::OnDemand)},
         "ReservedCapacityOptions": {"ReservationType": reserved.into_iter().collect::<Vec<_>>()},
         "TagSpecification": [
-            {"ResourceType": "instance", "Tag": tag_list(&tags)},
-            {"ResourceType": "volume", "Tag": tag_list(&tags)},
-            {"ResourceType": "fleet", "Tag": fleet_tags},
+            {"ResourceType": "instance", "Tag": tag_list(instance_tags)},
+            {"ResourceType": "volume", "Tag": tag_list(instance_tags)},
+            {"ResourceType": "fleet", "Tag": tag_list(tags)},
         ],
     })
 }

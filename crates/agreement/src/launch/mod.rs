@@ -233,7 +233,10 @@ fn tags(parameters: &mut Parameters) {
         };
         let resource = value(&format!("{of}.ResourceType"));
         let text = value(&format!("{}Value", key.trim_end_matches("Key")));
-        let is_late = name == "karpenter.sh/nodeclaim" || (name == "Name" && text.starts_with("default/"));
+        let is_late = matches!(
+            name.as_str(),
+            "karpenter.sh/nodeclaim" | "karpenter.k8s.aws/ec2nodeclass-hash"
+        ) || (name == "Name" && text.starts_with("default/"));
         if !is_late {
             parameters.insert(format!("tag of {resource}: {name}"), text);
         }

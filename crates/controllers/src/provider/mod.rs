@@ -3,9 +3,11 @@
 pub mod ec2;
 pub mod kwok;
 
+use std::collections::BTreeMap;
+
 use veneer_api::NodeClaim;
 use veneer_engine::lifecycle::Launched;
-use veneer_engine::plan::{Instance, Shortage};
+use veneer_engine::plan::{Instance, NodeClassHash, Shortage};
 use veneer_engine::provision::LaunchOption;
 
 /// Why there is no instance.
@@ -64,6 +66,16 @@ pub trait Provider: Send + Sync + 'static {
     /// What could not be had beside what launches failed for, since the last time this was asked.
     fn take_shortages(&self) -> Vec<Shortage> {
         Vec::new()
+    }
+
+    /// The fingerprints of node classes, where there are any.
+    fn node_class_hashes(&self) -> Vec<NodeClassHash> {
+        Vec::new()
+    }
+
+    /// Claims whose instance is not what would be launched for them now, by name, and why.
+    fn drifted(&self) -> BTreeMap<String, &'static str> {
+        BTreeMap::new()
     }
 
     /// Called once after a start with the claims that have an instance but no node.

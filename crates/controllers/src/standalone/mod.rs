@@ -253,6 +253,8 @@ impl<P: Provider> Controller<P> {
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
+        snapshot.node_class_hashes = self.executor.provider.node_class_hashes();
+        snapshot.drifted = self.executor.provider.drifted();
         snapshot.shortages = self.executor.shortages();
         snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);

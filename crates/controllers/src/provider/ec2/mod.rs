@@ -5,6 +5,7 @@ mod interruptions;
 
 pub(crate) use interruptions::follow as follow_interruptions;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,11 +14,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use tracing::{info, warn};
-use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, NodeClaim, find_condition};
-use veneer_aws::{CLAIM_TAG, Cluster, Failure, Machine};
+use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, NodeClaim, find_condition, labels};
+use veneer_aws::{CLAIM_TAG, CLASS_HASH_VERSION, Cluster, Failure, Machine};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
-use veneer_engine::plan::{Instance, InstanceState, Shortage, is_deleting};
+use veneer_engine::plan::{Instance, InstanceState, NodeClassHash, Shortage, is_deleting};
 use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider};
@@ -234,6 +235,28 @@ impl Provider for Ec2 {
 
     fn take_shortages(&self) -> Vec<Shortage> {
         self.aws.take_shortages()
+    }
+
+    fn node_class_hashes(&self) -> Vec<NodeClassHash> {
+        let classes = locked(&self.stores.ec2_node_classes);
+        let hash = |class: &Arc<EC2NodeClass>| NodeClassHash {
+            group: labels::aws::GROUP.to_owned(),
+            kind: "EC2NodeClass".to_owned(),
+            name: class.metadata.name.clone().unwrap_or_default(),
+            key: labels::aws::NODE_CLASS_HASH.to_owned(),
+            hash: self.aws.class_hash(class),
+            version_key: labels::aws::NODE_CLASS_HASH_VERSION.to_owned(),
+            version: CLASS_HASH_VERSION.to_owned(),
+        };
+        classes.objects().map(hash).collect()
+    }
+
+    fn drifted(&self) -> BTreeMap<String, &'static str> {
+        let classes: Vec<Arc<EC2NodeClass>> = {
+            let classes = locked(&self.stores.ec2_node_classes);
+            classes.objects().cloned().collect()
+        };
+        self.aws.drifted(classes.iter().map(AsRef::as_ref))
     }
 
     fn resume(&self, _: &[Arc<NodeClaim>]) {
