@@ -150,7 +150,7 @@ fn tags(node: Node<'_, '_>) -> BTreeMap<String, String> {
 
 impl Client {
     /// Reads all pages of a list: `read` takes what it needs from each.
-    async fn pages(
+    pub(crate) async fn pages(
         &self,
         call: Call,
         mut request: Value,

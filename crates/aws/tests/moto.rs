@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider, future};
+use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use support::{Bed, claim, ready, site};
 use veneer_aws::{Call, Failure, node_class, policy};
@@ -379,6 +380,7 @@ fn every_call_is_in_the_policy_and_every_action_of_the_policy_is_used() {
         assert_eq!(messages[0].body, "not JSON");
         bed.ec2.client.delete_messages(&url, &messages).await.unwrap();
         node_class::clean(&bed.ec2.client, &class, &site()).await.unwrap();
+        bed.ec2.market(Timestamp::now()).await.unwrap();
         assert_eq!(bed.ec2.tidy().await.unwrap(), 0);
     });
     // The policy against everything that was called.

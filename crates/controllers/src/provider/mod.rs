@@ -4,8 +4,10 @@ pub mod ec2;
 pub mod kwok;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use veneer_api::NodeClaim;
+use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::{Instance, NodeClassHash, Shortage};
 use veneer_engine::provision::LaunchOption;
@@ -68,6 +70,11 @@ pub trait Provider: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// A newer catalogue than before, if there is one since the last time this was asked.
+    fn take_catalogue(&self) -> Option<Arc<Catalogue>> {
+        None
+    }
+
     /// The fingerprints of node classes, where there are any.
     fn node_class_hashes(&self) -> Vec<NodeClassHash> {
         Vec::new()
@@ -79,5 +86,5 @@ pub trait Provider: Send + Sync + 'static {
     }
 
     /// Called once after a start with the claims that have an instance but no node.
-    fn resume(&self, claims: &[std::sync::Arc<NodeClaim>]);
+    fn resume(&self, claims: &[Arc<NodeClaim>]);
 }

@@ -259,6 +259,9 @@ impl<P: Provider> Controller<P> {
         snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);
         self.cycle.learn(self.ledger.get());
+        if let Some(catalogue) = self.executor.provider.take_catalogue() {
+            self.cycle.trade(catalogue);
+        }
         let pass = self.cycle.pass(&mut snapshot, world, now);
         let took = began.elapsed();
         self.report(&pass, took);

@@ -6,7 +6,7 @@ mod interruptions;
 pub(crate) use interruptions::follow as follow_interruptions;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
@@ -28,6 +28,8 @@ use crate::standalone::{Stores, locked};
 const LIST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 /// How often unused launch templates are looked for.
 const TIDY: Duration = Duration::from_secs(600);
+/// How often offerings and spot prices are asked for.
+const MARKET: Duration = Duration::from_secs(300);
 /// The pause after a failure that stands in the way of everything.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -56,6 +58,8 @@ pub struct Ec2 {
     queue: Option<String>,
     version: String,
     cluster_name: String,
+    /// The catalogue with what EC2 says of the market, until it is taken.
+    fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
 }
 
 impl Ec2 {
@@ -112,6 +116,7 @@ impl Ec2 {
             queue: settings.interruption_queue.clone(),
             version,
             cluster_name: settings.cluster_name.clone(),
+            fresh: Arc::default(),
         }
     }
 
@@ -146,6 +151,11 @@ impl Ec2 {
                 }
             }
         };
+        let market = watch_market(
+            Arc::clone(&self.aws),
+            Arc::clone(&self.stores),
+            Arc::clone(&self.fresh),
+        );
         let site = veneer_aws::node_class::Site {
             cluster_name: self.cluster_name.clone(),
             kubernetes_version: self.version.clone(),
@@ -157,7 +167,7 @@ impl Ec2 {
             site,
         );
         async move {
-            tokio::join!(lists, tidy, classes);
+            tokio::join!(lists, tidy, market, classes);
         }
     }
 
@@ -177,6 +187,36 @@ impl Ec2 {
                 "EC2NodeClass {wanted} is being looked up"
             ))),
         }
+    }
+}
+
+/// Keeps the catalogue up to date with the market; what cannot be asked stays as it was.
+async fn watch_market(
+    aws: Arc<veneer_aws::Ec2>,
+    stores: Arc<Stores>,
+    fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
+) {
+    let mut known = veneer_aws::Market::default();
+    loop {
+        match aws.market(now()).await {
+            Ok(market) if market != known => {
+                let (catalogue, changes) = aws.catalogue_with(&market);
+                info!(
+                    spot_prices = changes.priced,
+                    not_offered = changes.withdrawn,
+                    unknown_types = changes.unknown,
+                    "EC2 told its offerings and spot prices"
+                );
+                *fresh.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
+                known = market;
+                stores.wake();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                warn!(%error, "cannot ask for offerings and spot prices; what was known still counts")
+            }
+        }
+        tokio::time::sleep(MARKET).await;
     }
 }
 
@@ -235,6 +275,10 @@ impl Provider for Ec2 {
 
     fn take_shortages(&self) -> Vec<Shortage> {
         self.aws.take_shortages()
+    }
+
+    fn take_catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     fn node_class_hashes(&self) -> Vec<NodeClassHash> {
