@@ -77,7 +77,10 @@ fn main() -> Result<ExitCode> {
         }
         Kind::Launch(mut arguments) => {
             arguments.cases.get_or_insert(2_000);
-            run(&Launches::new()?, &aws_oracle()?, &arguments)
+            let subject = Launches::new()?;
+            let code = run(&subject, &aws_oracle()?, &arguments)?;
+            writeln!(std::io::stdout(), "compared: {:?}", subject.compared())?;
+            Ok(code)
         }
         Kind::ClassHash(arguments) => run(&ClassHashes, &aws_oracle()?, &arguments),
         Kind::Schedule(arguments) => schedule_command::run(&arguments),

@@ -58,7 +58,15 @@ fn fleet_requests_agree_with_the_aws_provider() -> Result<()> {
 
 #[test]
 fn launch_templates_agree_with_the_aws_provider() -> Result<()> {
-    agrees("launch", &Launches::new()?, &aws_oracle()?, 500)
+    let subject = Launches::new()?;
+    agrees("launch", &subject, &aws_oracle()?, 700)?;
+    let compared = subject.compared();
+    println!("launch: {compared:?} compared");
+    assert!(
+        compared.len() == 7 && compared.values().sum::<u64>() >= 200,
+        "{compared:?}"
+    );
+    Ok(())
 }
 
 #[test]

@@ -9,6 +9,7 @@ pub(crate) mod generate;
 mod user_data;
 
 use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,11 @@ use crate::harness::{Subject, differ};
 use crate::rng::Rng;
 
 /// The subject, with the types of a region.
-pub struct Launches(Fleets);
+pub struct Launches {
+    fleets: Fleets,
+    /// How many launches were compared, by family of images.
+    compared: Mutex<BTreeMap<String, u64>>,
+}
 
 /// A claim, its types, and everything that a launch template is made of.
 #[derive(Debug, Serialize)]
@@ -66,11 +71,34 @@ type Parameters = BTreeMap<String, String>;
 impl Launches {
     /// The subject on the embedded catalogue.
     pub fn new() -> Result<Self> {
-        Fleets::new().map(Self)
+        Ok(Self {
+            fleets: Fleets::new()?,
+            compared: Mutex::default(),
+        })
+    }
+
+    /// How many launches were compared so far, by family of images: cases in which neither side launches do not count.
+    pub fn compared(&self) -> BTreeMap<String, u64> {
+        self.compared
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
+    }
+
+    fn count(&self, class: &Value) {
+        let said = class.pointer("/spec/amiFamily").and_then(Value::as_str);
+        let alias = class
+            .pointer("/spec/amiSelectorTerms/0/alias")
+            .and_then(Value::as_str);
+        let family = said.or_else(|| alias?.split('@').next());
+        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        *compared
+            .entry(family.unwrap_or_default().to_lowercase())
+            .or_default() += 1;
     }
 
     fn ours(&self, case: &Case) -> Result<std::result::Result<Requests, String>> {
-        let fleet = match self.0.ours(&case.fleet)? {
+        let fleet = match self.fleets.ours(&case.fleet)? {
             Ok(fleet) => fleet,
             Err(error) => return Ok(Err(error.to_string())),
         };
@@ -110,11 +138,11 @@ impl Subject for Launches {
     type Answer = Answer;
 
     fn arguments(&self) -> Vec<String> {
-        self.0.arguments()
+        self.fleets.arguments()
     }
 
     fn generate(&self, rng: &mut Rng) -> Case {
-        let mut fleet = self.0.generate(rng);
+        let mut fleet = self.fleets.generate(rng);
         // Few types make few templates; what a fleet has is compared elsewhere.
         fleet.types.truncate(1 + rng.below(8));
         for ami in &mut fleet.amis {
@@ -138,7 +166,10 @@ impl Subject for Launches {
             Ok(Ok(_)) if !answer.error.is_empty() => {
                 details.push(format!("the oracle says: {}, we launch", answer.error));
             }
-            Ok(Ok(requests)) => compare(&mut details, answer, &requests),
+            Ok(Ok(requests)) => {
+                self.count(&case.launch.class);
+                compare(&mut details, answer, &requests);
+            }
         }
         details
     }
