@@ -451,7 +451,8 @@ def application(moto):
             state["status"], state["headers"] = status, headers
             return lambda data: None
 
-        ASKING.lags = is_ours
+        # Only lists lag: a launch knows what it has just made.
+        ASKING.lags = is_ours and action == "DescribeInstances"
         chunks = b"".join(moto(environ, remember))
         entry["bytes"] = entry.get("bytes", 0) + len(chunks)
         if is_ours and is_due(SETTINGS["lose"]):
