@@ -453,9 +453,17 @@ fn a_thousand_instances_cost_one_request_for_each_thousand() {
     let (requests, bytes) = (after.requests - before.requests, after.bytes - before.bytes);
     // The same list for somebody who does nothing with it: what moto itself takes.
     let began = Instant::now();
-    bed.aws
-        .call("ec2", "DescribeInstances", &[("MaxResults", "1000")])
-        .unwrap();
+    let same = [
+        ("MaxResults", "1000"),
+        ("Filter.1.Name", "tag:eks:eks-cluster-name"),
+        ("Filter.1.Value.1", "test"),
+        ("Filter.2.Name", "tag-key"),
+        ("Filter.2.Value.1", "karpenter.sh/nodeclaim"),
+        ("Filter.3.Name", "instance-state-name"),
+        ("Filter.3.Value.1", "pending"),
+        ("Filter.3.Value.2", "running"),
+    ];
+    bed.aws.call("ec2", "DescribeInstances", &same).unwrap();
     println!(
         "1000 instances: {requests} requests, {bytes} bytes, {} ms, of which moto takes about {} ms",
         took.as_millis(),
