@@ -2,7 +2,7 @@
 //!
 //! Nodes are between a fifth and all full; a fifth of the pods are spread over zones or hosts, keep apart on hosts or
 //! choose a zone, and some are protected. First a pass over everything with nothing remembered, then passes after one
-//! pod has changed. CATALOGUE is a file in the format of Karpenter's KWOK provider; a small one of its own without it.
+//! change each. CATALOGUE is a file in the format of Karpenter's KWOK provider; a small one of its own without it.
 #![allow(
     clippy::disallowed_methods,
     clippy::disallowed_types,
@@ -142,23 +142,24 @@ fn main() {
         decision.started.len()
     );
     for round in 0..5 {
-        // One pod is another object: its readiness changed.
         let at = usize::try_from(round * pods / 5).unwrap();
         let pod = Arc::make_mut(&mut fleet.snapshot.pods[at]);
         pod.metadata.resource_version = Some(round.to_string());
-        let began = Instant::now();
-        let decision = fleet.decide();
-        println!(
-            "after one change: {:?} (new: {})",
-            began.elapsed(),
-            decision.is_new
-        );
+        decide(&mut fleet, "after a change that matters to nobody");
+        fleet.snapshot.pods.remove(at);
+        decide(&mut fleet, "after a pod has gone");
+        let name = fleet.snapshot.nodes[at % fleet.snapshot.nodes.len()]
+            .metadata
+            .name
+            .clone();
+        fleet.pod(&format!("new-{round}"), &name.unwrap(), "100m", json!({}));
+        decide(&mut fleet, "after a pod has come");
     }
+    decide(&mut fleet, "without a change");
+}
+
+fn decide(fleet: &mut Fleet, when: &str) {
     let began = Instant::now();
     let decision = fleet.decide();
-    println!(
-        "without a change: {:?} (new: {})",
-        began.elapsed(),
-        decision.is_new
-    );
+    println!("{when}: {:?} (new: {})", began.elapsed(), decision.is_new);
 }

@@ -154,7 +154,7 @@ fn main() {
     let nodes = if kind == "nodes" { count / 10 } else { 0 };
     let objects = Objects {
         pods,
-        nodes: (0..nodes).map(node).collect(),
+        nodes: (0..nodes).map(|number| Arc::new(node(number))).collect(),
         node_pools: vec![node_pool],
         ..Objects::default()
     };

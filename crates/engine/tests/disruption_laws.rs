@@ -24,6 +24,11 @@ const APPS: [&str; 4] = ["web", "api", "db", "batch"];
 
 /// A cluster with holes in it.
 fn generate(seed: u64) -> Fleet {
+    generate_in(seed, &["a", "a", "b"])
+}
+
+/// The same with nodes of these pools only.
+fn generate_in(seed: u64, pools: &[&str]) -> Fleet {
     let mut random = Random(seed);
     let mut fleet = Fleet::new();
     let budgets = [
@@ -51,7 +56,7 @@ fn generate(seed: u64) -> Fleet {
     for node in 0..nodes {
         let name = format!("n{node:02}");
         let it = *random.one_of(&types);
-        let pool = *random.one_of(&["a", "a", "b"]);
+        let pool = *random.one_of(pools);
         let zone = *random.one_of(&["zone-a", "zone-b"]);
         let mut change = json!({"metadata": {"labels": {"topology.kubernetes.io/zone": zone}}});
         match random.below(25) {
@@ -477,7 +482,7 @@ fn every_node_that_stays_goes_when_what_keeps_it_is_taken_away() {
             fleet.snapshot.nodes.len(),
             "every node has a fate"
         );
-        for fate in &decision.fates {
+        for fate in decision.fates.iter() {
             if let Outcome::Stays(blockers) = &fate.outcome {
                 stays += 1;
                 assert!(!blockers.is_empty());
@@ -492,4 +497,73 @@ fn every_node_that_stays_goes_when_what_keeps_it_is_taken_away() {
         wrong.len(),
         wrong.iter().take(5).cloned().collect::<Vec<_>>().join("\n")
     );
+}
+
+/// Something happens to a cluster.
+fn disturb(fleet: &mut Fleet, random: &mut Random, round: u64) {
+    let snapshot = &mut fleet.snapshot;
+    let pods = snapshot.pods.len() as u64;
+    let at = |random: &mut Random, of: u64| usize::try_from(random.below(of.max(1))).unwrap();
+    let node = at(random, snapshot.nodes.len() as u64);
+    let pod = at(random, pods);
+    match random.below(7) {
+        0 if pods > 0 => drop(snapshot.pods.remove(pod)),
+        1 if pods > 0 => {
+            let pod = Arc::make_mut(&mut snapshot.pods[pod]);
+            pod.metadata.resource_version = Some(round.to_string());
+        }
+        2 if pods > 0 => {
+            let pod = Arc::make_mut(&mut snapshot.pods[pod]);
+            let annotations = pod.metadata.annotations.get_or_insert_default();
+            annotations.insert("karpenter.sh/do-not-disrupt".to_owned(), "true".to_owned());
+        }
+        3 => {
+            let node = Arc::make_mut(&mut snapshot.nodes[node]);
+            node.status.get_or_insert_default().phase = Some(round.to_string());
+        }
+        4 => {
+            let node = Arc::make_mut(&mut snapshot.nodes[node]);
+            let spec = node.spec.get_or_insert_default();
+            let taint = read(json!({"key": "maintenance", "effect": "NoSchedule"}));
+            spec.taints = Some(vec![Arc::unwrap_or_clone(taint)]);
+        }
+        5 if pods > 0 => {
+            let pod = Arc::make_mut(&mut snapshot.pods[pod]);
+            pod.status.get_or_insert_default().phase = Some("Succeeded".to_owned());
+        }
+        _ => {
+            let name = snapshot.nodes[node].metadata.name.clone().unwrap();
+            fleet.pod(&format!("new-{round}"), &name, "500m", json!({}));
+        }
+    }
+}
+
+#[test]
+fn what_is_remembered_from_the_last_pass_changes_no_decision() {
+    let (mut anew, mut same) = (0, 0);
+    for seed in 0..cases() {
+        // One pool, since pools take turns.
+        let mut fleet = generate_in(seed, &["a"]);
+        let mut random = Random(seed);
+        let before = fleet.decide();
+        let mut last = before.fates;
+        for round in 0..12 {
+            disturb(&mut fleet, &mut random, round);
+            let decision = fleet.decide();
+            let mut fresh = Fleet::new();
+            fresh.snapshot = fleet.snapshot.clone();
+            fresh.policy = fleet.policy;
+            fresh.now = fleet.now;
+            let expected = fresh.decide();
+            assert_eq!(decision.fates, expected.fates, "seed {seed}, round {round}");
+            if decision.is_new {
+                anew += 1;
+            } else {
+                same += 1;
+                assert!(Arc::ptr_eq(&decision.fates, &last), "nothing was worked out");
+            }
+            last = decision.fates;
+        }
+    }
+    assert!(anew > 0 && same > 0, "{anew} {same}");
 }

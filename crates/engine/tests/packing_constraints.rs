@@ -89,7 +89,7 @@ fn affinity_keeps_pods_in_one_zone_and_anti_affinity_on_nodes_of_their_own() {
 #[test]
 fn anti_affinity_of_a_running_pod_keeps_others_away() {
     let mut objects = objects(vec![default_pool()], pods(1, "1", "1Gi", &json!({})));
-    objects.nodes = read(vec![node("n0", "4", json!({}), json!([]))]);
+    objects.nodes = read_shared(vec![node("n0", "4", json!({}), json!([]))]);
     let mut spec = affinity("podAntiAffinity", HOSTNAME);
     spec["nodeName"] = json!("n0");
     objects.pods.extend(read(vec![pod("loner", "1", "1Gi", spec)]));
@@ -133,7 +133,7 @@ fn a_node_attaches_only_as_many_volumes_as_its_driver_allows() {
         .map(|at| pod(&format!("p{at}"), "1", "1Gi", spec(at)))
         .collect();
     let mut objects = objects(vec![default_pool()], with_volumes);
-    objects.nodes = read(vec![node("n0", "8", json!({}), json!([]))]);
+    objects.nodes = read_shared(vec![node("n0", "8", json!({}), json!([]))]);
     objects.csi_nodes = read(vec![json!({ "metadata": { "name": "n0" }, "spec": { "drivers": [
         { "name": "ebs.csi.aws.com", "nodeID": "n0", "allocatable": { "count": 2 } }] } })]);
     objects.storage_classes = read(vec![json!({ "metadata": { "name": "fast" },

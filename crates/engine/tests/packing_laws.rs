@@ -154,7 +154,7 @@ fn objects(generated: &Generated) -> Objects {
         pods: pods
             .map(|(number, (kind, cpu, memory))| read(pod(number, KINDS[*kind], *cpu, *memory)))
             .collect(),
-        nodes: nodes.collect(),
+        nodes: nodes.map(Arc::new).collect(),
         node_pools: vec![read(pool)],
         daemon_sets: vec![read(daemon)],
         ..Objects::default()

@@ -216,7 +216,7 @@ fn limits_bound_what_a_pool_launches() {
 #[test]
 fn existing_nodes_come_first_with_what_their_pods_leave() {
     let mut objects = objects(vec![default_pool()], pods(6, "1", "1Gi", &json!({})));
-    objects.nodes = read(vec![
+    objects.nodes = read_shared(vec![
         node("n2", "4", json!({}), json!([])),
         node("n1", "4", json!({}), json!([])),
         node(
@@ -244,13 +244,13 @@ fn existing_nodes_come_first_with_what_their_pods_leave() {
 #[test]
 fn a_claim_in_flight_takes_pods_and_its_startup_taints_are_overlooked() {
     let mut objects = objects(vec![default_pool()], pods(2, "1", "1Gi", &json!({})));
-    objects.node_claims = read(vec![json!({
+    objects.node_claims = read_shared(vec![json!({
         "metadata": { "name": "claim", "labels": { "karpenter.sh/nodepool": "default" } },
         "spec": { "nodeClassRef": { "group": "g", "kind": "k", "name": "n" }, "requirements": [],
             "startupTaints": [{ "key": "boot", "effect": "NoSchedule" }] },
         "status": { "providerID": "x://1", "allocatable": { "cpu": "4", "memory": "8Gi", "pods": "10" },
             "capacity": { "cpu": "4", "memory": "8Gi", "pods": "10" } } })]);
-    objects.nodes = read(vec![json!({ "metadata": { "name": "node", "labels": {
+    objects.nodes = read_shared(vec![json!({ "metadata": { "name": "node", "labels": {
         "karpenter.sh/nodepool": "default", "node.kubernetes.io/instance-type": "c4.large" } },
         "spec": { "providerID": "x://1", "taints": [{ "key": "boot", "effect": "NoSchedule" },
             { "key": "node.kubernetes.io/not-ready", "effect": "NoExecute" }] } })]);
@@ -271,7 +271,7 @@ fn pods_of_a_node_that_goes_away_are_placed_again() {
     let mut objects = objects(vec![default_pool()], vec![]);
     let mut leaving = node("n0", "4", json!({}), json!([]));
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    objects.nodes = read(vec![leaving]);
+    objects.nodes = read_shared(vec![leaving]);
     objects.pods = read(vec![pod("p", "1", "1Gi", json!({ "nodeName": "n0" }))])
         .into_iter()
         .collect();

@@ -68,7 +68,7 @@ pub struct Cycle {
     given: BTreeMap<String, Timestamp>,
     search: Search,
     disruption: Memory,
-    fates: Vec<Fate>,
+    fates: Arc<Vec<Fate>>,
 }
 
 impl Cycle {
@@ -84,7 +84,7 @@ impl Cycle {
             given: BTreeMap::new(),
             search: Search::default(),
             disruption: Memory::default(),
-            fates: Vec::new(),
+            fates: Arc::default(),
         }
     }
 

@@ -113,11 +113,14 @@ fn schedulable(objects: Objects, cluster: Cluster, made: Vec<Pod>) -> packing::O
     fn plain<T>(found: Vec<Found<T>>) -> Vec<T> {
         found.into_iter().map(|found| found.object).collect()
     }
+    fn shared<T>(found: Vec<Found<T>>) -> Vec<Arc<T>> {
+        found.into_iter().map(|found| Arc::new(found.object)).collect()
+    }
     packing::Objects {
         pods: plain(cluster.pods).into_iter().chain(made).collect(),
-        nodes: plain(cluster.nodes),
+        nodes: shared(cluster.nodes),
         node_pools: objects.node_pools.into_iter().map(|pool| pool.object).collect(),
-        node_claims: plain(cluster.node_claims),
+        node_claims: shared(cluster.node_claims),
         daemon_sets: plain(cluster.daemon_sets),
         pvcs: plain(cluster.pvcs),
         pvs: plain(cluster.pvs),

@@ -58,11 +58,11 @@ pub fn schedule(objects: &Objects, empty: &Arc<Catalogue>) -> Bindings {
     if waiting.is_empty() {
         return Bindings::default();
     }
-    let nodes: Vec<Node> = objects
+    let nodes: Vec<Arc<Node>> = objects
         .nodes
         .values()
         .filter(|node| takes_pods(node))
-        .map(|node| Node::clone(node))
+        .map(Arc::clone)
         .collect();
     if nodes.is_empty() {
         return Bindings {

@@ -109,9 +109,9 @@ pub fn objects(scenario: &Scenario) -> Result<Objects> {
             .unwrap_or_default();
         match kind {
             "Pod" => objects.pods.push(read(object)?),
-            "Node" => objects.nodes.push(read(object)?),
+            "Node" => objects.nodes.push(Arc::new(read(object)?)),
             "NodePool" => objects.node_pools.push(read(object)?),
-            "NodeClaim" => objects.node_claims.push(read(object)?),
+            "NodeClaim" => objects.node_claims.push(Arc::new(read(object)?)),
             "DaemonSet" => objects.daemon_sets.push(read(object)?),
             "PersistentVolumeClaim" => objects.pvcs.push(read(object)?),
             "PersistentVolume" => objects.pvs.push(read(object)?),

@@ -1,17 +1,16 @@
 //! What is remembered from pass to pass. All of it may be forgotten.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 
 use super::Fate;
 use super::budgets::Reason;
 use crate::overlay::Evaluation;
-use crate::packing::{PodRecord, Pods};
 use crate::plan::Snapshot;
-use crate::provision::{Market, relevant};
+use crate::provision::Market;
 
 /// Commands that wait for a second look.
 #[derive(Clone, Debug)]
@@ -31,18 +30,75 @@ struct Seen {
 /// What a driver keeps between two passes.
 #[derive(Debug, Default)]
 pub struct Memory {
-    pods: HashMap<usize, (Arc<Pod>, PodRecord)>,
-    shared: Pods,
     seen: Seen,
     pub(super) proposal: Option<Proposal>,
-    pub(super) fates: Vec<Fate>,
+    pub(super) fates: Arc<Vec<Fate>>,
     pub(super) look_again: Option<Timestamp>,
     /// Counts commands; which pool comes first follows it.
     pub(super) turn: usize,
 }
 
+/// Objects of which some changes matter to nobody here: heartbeats, readiness, who wrote last.
+trait Alike {
+    fn is_alike(&self, other: &Self) -> bool;
+}
+
 fn same<T>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| Arc::ptr_eq(a, b))
+}
+
+fn alike<T: Alike>(a: &[Arc<T>], b: &[Arc<T>]) -> bool {
+    let one = |(a, b): (&Arc<T>, &Arc<T>)| Arc::ptr_eq(a, b) || a.is_alike(b);
+    a.len() == b.len() && a.iter().zip(b).all(one)
+}
+
+/// Whether metadata differ at most in the marks of the last write.
+fn same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
+    let unmarked = |metadata: &ObjectMeta| ObjectMeta {
+        resource_version: None,
+        managed_fields: None,
+        ..metadata.clone()
+    };
+    unmarked(a) == unmarked(b)
+}
+
+impl Alike for Pod {
+    fn is_alike(&self, other: &Self) -> bool {
+        // Of the status, what is asked for, where it stands, and whether the scheduler has given up.
+        let status = |pod: &Self| {
+            let status = pod.status.clone().unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default().into_iter();
+            let scheduled = conditions.filter(|one| one.type_ == "PodScheduled");
+            let asked = status.container_statuses.unwrap_or_default().into_iter();
+            (
+                status.phase,
+                status.start_time,
+                status.nominated_node_name,
+                scheduled.map(|one| (one.status, one.reason)).collect::<Vec<_>>(),
+                asked.map(|one| (one.name, one.resources)).collect::<Vec<_>>(),
+            )
+        };
+        same_metadata(&self.metadata, &other.metadata)
+            && self.spec == other.spec
+            && status(self) == status(other)
+    }
+}
+
+impl Alike for Node {
+    fn is_alike(&self, other: &Self) -> bool {
+        let status = |node: &Self| {
+            let status = node.status.clone().unwrap_or_default();
+            let conditions = status.conditions.unwrap_or_default().into_iter();
+            (
+                status.allocatable,
+                status.capacity,
+                conditions.map(|one| (one.type_, one.status)).collect::<Vec<_>>(),
+            )
+        };
+        same_metadata(&self.metadata, &other.metadata)
+            && self.spec == other.spec
+            && status(self) == status(other)
+    }
 }
 
 impl Memory {
@@ -55,8 +111,8 @@ impl Memory {
         let is_same = evaluation
             .as_ref()
             .is_some_and(|known| Arc::ptr_eq(known, market.evaluation()))
-            && same(&before.pods, &snapshot.pods)
-            && same(&before.nodes, &snapshot.nodes)
+            && alike(&before.pods, &snapshot.pods)
+            && alike(&before.nodes, &snapshot.nodes)
             && same(&before.node_claims, &snapshot.node_claims)
             && same(&before.node_pools, &snapshot.node_pools)
             && same(&before.pdbs, &snapshot.pdbs)
@@ -69,34 +125,15 @@ impl Memory {
             && before.node_classes == snapshot.node_classes
             && before.shortages == snapshot.shortages
             && before.nominations == snapshot.nominations;
-        if !is_same {
+        // What is alike is not compared again if it is the same object next time.
+        let is_identical =
+            is_same && same(&before.pods, &snapshot.pods) && same(&before.nodes, &snapshot.nodes);
+        if !is_identical {
             self.seen = Seen {
                 snapshot: snapshot.clone(),
                 evaluation: Some(Arc::clone(market.evaluation())),
             };
         }
         !is_same
-    }
-
-    /// The pods that a run looks at; those that have not changed are not read again.
-    pub(super) fn pods(&mut self, snapshot: &Snapshot) -> Pods {
-        let mut known = std::mem::take(&mut self.pods);
-        let mut pods = Pods::default();
-        let mut read = 0_usize;
-        for pod in relevant(snapshot) {
-            let address = Arc::as_ptr(pod).addr();
-            let (_, record) = known.remove(&address).unwrap_or_else(|| {
-                read += 1;
-                (Arc::clone(pod), self.shared.read(pod))
-            });
-            pods.push_record(record.clone());
-            self.pods.insert(address, (Arc::clone(pod), record));
-        }
-        // What gone pods shared is forgotten when there may be much of it.
-        if known.len() > self.pods.len() {
-            self.shared = Pods::default();
-            self.pods.clear();
-        }
-        pods
     }
 }

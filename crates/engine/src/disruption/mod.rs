@@ -24,6 +24,7 @@ pub(crate) use commands::Commands;
 pub use memory::Memory;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
@@ -117,7 +118,7 @@ pub struct Decision {
     /// What was started.
     pub started: Vec<Command>,
     /// What becomes of every node, by name.
-    pub fates: Vec<Fate>,
+    pub fates: Arc<Vec<Fate>>,
     /// Whether the cluster was looked at anew; else nothing had changed.
     pub is_new: bool,
 }
@@ -133,7 +134,7 @@ pub fn decide(
     let mut decision = Decision::default();
     let is_due = memory.look_again.is_some_and(|at| at <= now);
     if !memory.has_changed(snapshot, market) && !is_due {
-        decision.fates.clone_from(&memory.fates);
+        decision.fates = Arc::clone(&memory.fates);
         decision.plan.look_again = memory.look_again;
         return decision;
     }
@@ -144,7 +145,8 @@ pub fn decide(
     let pools = snapshot.node_pools.iter().map(|pool| &**pool);
     let mut budgets = Budgets::new(pools, &candidates.counts, now);
     let whole = budgets.clone();
-    let objects = provision::objects(snapshot, memory.pods(snapshot), market, now);
+    let pods = market.readings.take(relevant(snapshot));
+    let objects = provision::objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), market.evaluation().clone());
     let movable: Vec<usize> = relevant(snapshot)
         .enumerate()
@@ -156,7 +158,7 @@ pub fn decide(
         ..Options::default()
     };
     let relocation = Relocation::new(&problem, options, &movable);
-    let catalogue = std::sync::Arc::clone(market.catalogue());
+    let catalogue = Arc::clone(market.catalogue());
     let mut search = Search::new(relocation, &candidates, &catalogue, &objects, policy);
     search.judge_alone();
     let waiting = memory.proposal.take_if(|proposal| proposal.due <= now);
@@ -181,9 +183,10 @@ pub fn decide(
         // What could not be carried out has to be decided again, even if nothing changes.
         decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
     }
-    decision.fates = fates(&search, &chosen, &whole, snapshot);
+    decision.fates = Arc::new(fates(&search, &chosen, &whole, snapshot));
     timers(&decision.fates, now, &mut decision.plan);
-    memory.fates.clone_from(&decision.fates);
+    memory.fates = Arc::clone(&decision.fates);
+    market.readings.keep(objects.pods);
     memory.look_again = decision.plan.look_again;
     decision
 }

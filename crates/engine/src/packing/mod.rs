@@ -30,6 +30,7 @@ mod pod_requests;
 mod pods;
 mod pools;
 pub(crate) mod probe;
+mod readings;
 mod reasons;
 pub(crate) mod relocation;
 mod results;
@@ -45,6 +46,7 @@ mod volumes;
 
 pub use objects::{Objects, Problem};
 pub use pod_records::{PodMetadata, PodRecord, Pods};
+pub use readings::Readings;
 pub(crate) use selector::Selector;
 
 pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};

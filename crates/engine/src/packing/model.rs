@@ -9,6 +9,7 @@ use super::cluster::{ClusterNode, Labels, cluster_nodes, is_terminal, node_label
 use super::constraints::Constraints;
 use super::daemons::{self, Daemon};
 use super::grouping::{self, Grouped, SizeBook};
+use super::hash::FastMap;
 use super::ids::{NodeId, PoolId, SizeId, Table};
 use super::nodes::{NodeSlot, Rows, remaining, taken};
 use super::pods::{self, PodEntry};
@@ -417,7 +418,10 @@ fn pod_counts(
     number: &HashMap<&str, usize>,
 ) -> Vec<PodCount> {
     let excluded = marked(objects, positions);
-    let mut counts: BTreeMap<(&str, Labels), BTreeMap<usize, i32>> = BTreeMap::new();
+    let mut counts: BTreeMap<(&str, Labels), usize> = BTreeMap::new();
+    // Pods of one workload share their labels, so most are known by where those are.
+    let mut known: FastMap<(usize, usize), usize> = FastMap::default();
+    let mut on_nodes: Vec<BTreeMap<usize, i32>> = Vec::new();
     for (at, pod) in objects.pods.iter().enumerate() {
         let Some(node) = node_name(pod).and_then(|name| number.get(name)) else {
             continue;
@@ -426,18 +430,34 @@ fn pod_counts(
             continue;
         }
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
-        *counts
-            .entry((namespace, project(pod, relevant)))
-            .or_default()
-            .entry(*node)
-            .or_default() += 1;
+        let labels = pod
+            .metadata
+            .labels
+            .as_ref()
+            .map_or(0, |labels| Arc::as_ptr(labels).addr());
+        let group = *known
+            .entry((namespace.as_ptr().addr(), labels))
+            .or_insert_with(|| {
+                let next = counts.len();
+                let group = *counts.entry((namespace, project(pod, relevant))).or_insert(next);
+                on_nodes.resize_with(counts.len(), BTreeMap::new);
+                group
+            });
+        if let Some(nodes) = on_nodes.get_mut(group) {
+            *nodes.entry(*node).or_default() += 1;
+        }
     }
     counts
         .into_iter()
-        .map(|((namespace, labels), nodes)| PodCount {
+        .map(|((namespace, labels), group)| PodCount {
             namespace: namespace.to_owned(),
             labels,
-            nodes: nodes.into_iter().collect(),
+            nodes: on_nodes
+                .get_mut(group)
+                .map(std::mem::take)
+                .into_iter()
+                .flatten()
+                .collect(),
         })
         .collect()
 }

@@ -20,12 +20,12 @@ pub struct Objects {
     /// a uid is known by `namespace/name`.
     pub pods: Pods,
     /// Every node.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<Arc<Node>>,
     /// Every NodePool. One that is being deleted, has `replicas`, or has a `Ready` condition that is not `True`
     /// launches nothing.
     pub node_pools: Vec<NodePool>,
     /// Every NodeClaim; those without a provider id have no machine yet and are not counted, as in Karpenter.
-    pub node_claims: Vec<NodeClaim>,
+    pub node_claims: Vec<Arc<NodeClaim>>,
     /// Every DaemonSet.
     pub daemon_sets: Vec<DaemonSet>,
     /// The claims that pods mount.

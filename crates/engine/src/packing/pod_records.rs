@@ -91,6 +91,11 @@ impl Pods {
         self.records.push(record);
     }
 
+    /// The records alone.
+    pub(crate) fn into_records(self) -> Vec<PodRecord> {
+        self.records
+    }
+
     /// The other way round, for tests of what may not depend on the order.
     pub fn reverse(&mut self) {
         self.records.reverse();

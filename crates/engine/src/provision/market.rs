@@ -10,6 +10,7 @@ use veneer_api::{NodeClaim, NodePool, ResourceList};
 use crate::instance_type::Catalogue;
 use crate::labels::{LabelSet, ON_DEMAND, RESERVED, SPOT};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, Problem, TieBreak, launchable};
+use crate::packing::Readings;
 use crate::plan::{Shortage, Snapshot, api_list, name, node_pool_of};
 use crate::quantity::Quantity;
 use crate::requirements::{Operator, Requirements};
@@ -75,6 +76,8 @@ pub struct Market {
     /// Whether a pool's requirements leave anything, by name and generation.
     launchable: HashMap<String, (Option<i64>, bool)>,
     common: Common,
+    /// Pods as the last run read them.
+    pub(crate) readings: Readings,
 }
 
 impl Market {
@@ -108,6 +111,7 @@ impl Market {
             by_name,
             launchable: HashMap::new(),
             common: Common::default(),
+            readings: Readings::default(),
         }
     }
 

@@ -67,7 +67,7 @@ pub fn decide(
     options: &packing::Options<'_>,
     now: Timestamp,
 ) -> Provisioned {
-    let pods = demand::relevant(snapshot).map(|pod| (**pod).clone()).collect();
+    let pods = market.readings.take(demand::relevant(snapshot));
     let objects = objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), Arc::clone(market.evaluation()));
     let results = packing::solve(&problem, options);
@@ -105,6 +105,7 @@ pub fn decide(
     for refused in &results.unschedulable {
         refuse(refused, &objects, &mut decided);
     }
+    market.readings.keep(objects.pods);
     decided
 }
 
@@ -166,7 +167,8 @@ pub(crate) fn objects(
     let node_claims = snapshot.node_claims.iter().map(|claim| {
         let mut claim = foreseen(claim, market);
         if commands.is_going(name(&claim.metadata)) {
-            claim.metadata.deletion_timestamp.get_or_insert(Time(now));
+            let metadata = &mut Arc::make_mut(&mut claim).metadata;
+            metadata.deletion_timestamp.get_or_insert(Time(now));
         }
         claim
     });
@@ -180,7 +182,7 @@ pub(crate) fn objects(
     });
     Objects {
         pods,
-        nodes: plain(&snapshot.nodes),
+        nodes: snapshot.nodes.clone(),
         node_claims,
         node_pools: node_pools.collect(),
         daemon_sets: plain(&snapshot.daemon_sets),
@@ -194,14 +196,15 @@ pub(crate) fn objects(
 }
 
 /// A claim that has no instance yet, as the instance that it would get now. Its provider id stands for that.
-fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
-    let mut foreseen = NodeClaim::clone(claim);
+fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> Arc<NodeClaim> {
+    let mut foreseen = Arc::clone(claim);
     if is_used_spare(&claim.metadata) {
-        foreseen.spec.taints.retain(|taint| !is_spare_taint(taint));
+        let taints = &mut Arc::make_mut(&mut foreseen).spec.taints;
+        taints.retain(|taint| !is_spare_taint(taint));
     }
     if is_to_be_stopped(claim) {
         // It counts against the limits of its pool, but nothing runs there.
-        let status = foreseen.status.get_or_insert_default();
+        let status = Arc::make_mut(&mut foreseen).status.get_or_insert_default();
         status.allocatable = status
             .allocatable
             .keys()
@@ -213,11 +216,12 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> NodeClaim {
         return foreseen;
     }
     if let Some(option) = market.options(claim, 1).into_iter().next() {
-        let status = foreseen.status.get_or_insert_default();
+        let new = Arc::make_mut(&mut foreseen);
+        let status = new.status.get_or_insert_default();
         status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
         status.capacity = ResourceList::clone(&option.capacity);
         status.allocatable = ResourceList::clone(&option.allocatable);
-        let labels = foreseen.metadata.labels.get_or_insert_default();
+        let labels = new.metadata.labels.get_or_insert_default();
         for (key, value) in option.labels.iter() {
             labels.entry(key.clone()).or_insert_with(|| value.clone());
         }

@@ -7,6 +7,8 @@
     reason = "a test fails by panicking"
 )]
 
+use std::sync::Arc;
+
 use serde_json::{Value, json};
 use veneer_engine::packing::Objects;
 
@@ -76,7 +78,10 @@ pub fn cluster(seed: u64, flavour: &Flavour) -> Objects {
         ..Objects::default()
     };
     if random.chance(30) {
-        objects.nodes = read(nodes(&mut random, flavour));
+        objects.nodes = read(nodes(&mut random, flavour))
+            .into_iter()
+            .map(Arc::new)
+            .collect();
     }
     let deployments = 5 + random.below(30);
     let mut pods = Vec::new();

@@ -86,6 +86,10 @@ pub(crate) fn read<T: serde::de::DeserializeOwned>(objects: Vec<Value>) -> Vec<T
         .collect()
 }
 
+pub(crate) fn read_shared<T: serde::de::DeserializeOwned>(objects: Vec<Value>) -> Vec<Arc<T>> {
+    read(objects).into_iter().map(Arc::new).collect()
+}
+
 pub(crate) fn objects(pools: Vec<Value>, pods: Vec<Value>) -> Objects {
     Objects {
         pods: read(pods).into_iter().collect(),

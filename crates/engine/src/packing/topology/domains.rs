@@ -79,11 +79,10 @@ impl ClusterView<'_> {
     pub(super) fn count(
         &self,
         group: &mut Group,
-        domains: &mut KeyDomains,
+        domains: &KeyDomains,
         states: &States,
         taints: &TaintLists,
     ) {
-        let key = states.vocabulary.text(domains.symbol());
         let mut takes_part: Vec<Option<bool>> = vec![None; self.nodes.len()];
         let everything = group.filter.is_everything();
         let mut matches = |group: &Group, at: usize, node: &ViewedNode<'_>| {
@@ -93,12 +92,11 @@ impl ClusterView<'_> {
                         .get_or_insert_with(|| group.filter.matches(node.state, node.taints, states, taints))
                 })
         };
-        for (at, node) in self.nodes.iter().enumerate() {
-            let value = node.open.and_then(|labels| labels.get(key));
-            if let Some(value) = value.and_then(|value| states.vocabulary.get(value))
+        for (at, (node, of_node)) in self.nodes.iter().zip(&domains.of_nodes).enumerate() {
+            if let Some(domain) = of_node.open
                 && matches(group, at, node)
             {
-                group.register(domains.number(value));
+                group.register(domain);
             }
         }
         for pods in &self.pods {
@@ -109,13 +107,11 @@ impl ClusterView<'_> {
                 continue;
             }
             for &(at, count) in &pods.nodes {
-                let Some(node) = self.nodes.get(at) else { continue };
-                let value = node.labels.get(key).map(String::as_str);
-                let value = value.or(domains.is_hostname.then_some(node.name));
-                if let Some(value) = value.and_then(|value| states.vocabulary.get(value))
+                let domain = domains.of_nodes.get(at).and_then(|of_node| of_node.counted);
+                if let (Some(domain), Some(node)) = (domain, self.nodes.get(at))
                     && matches(group, at, node)
                 {
-                    group.record(domains.number(value), count);
+                    group.record(domain, count);
                 }
             }
         }
@@ -131,6 +127,17 @@ pub(super) struct KeyDomains {
     index: FastMap<Symbol, usize>,
     /// The domains that NodePools can launch into, with the taints under which they can.
     launchable: Vec<(usize, Vec<TaintsId>)>,
+    /// The domains of the viewed nodes, in their order.
+    of_nodes: Vec<OfNode>,
+}
+
+/// The domains of one node.
+#[derive(Clone, Copy, Debug)]
+struct OfNode {
+    /// Where its pods are counted; the name of a node stands for a host that no label names.
+    counted: Option<usize>,
+    /// Where pods can go.
+    open: Option<usize>,
 }
 
 impl KeyDomains {
@@ -164,14 +171,16 @@ impl KeyDomains {
         }
         let key = states.vocabulary.text(symbol).to_owned();
         let mut known: BTreeSet<Symbol> = launchable.keys().copied().collect();
+        let mut values: Vec<(Option<Symbol>, Option<Symbol>)> = Vec::with_capacity(view.nodes.len());
         for node in &view.nodes {
-            for labels in [Some(node.labels), node.open].into_iter().flatten() {
-                let value = labels
-                    .get(&key)
-                    .map(String::as_str)
-                    .or(is_hostname.then_some(node.name));
-                known.extend(value.map(|value| states.vocabulary.intern(value)));
-            }
+            let value = |labels: &'_ Labels| labels.get(&key).cloned();
+            let name = || is_hostname.then(|| node.name.to_owned());
+            let mut symbol = |value: Option<String>| value.map(|value| states.vocabulary.intern(&value));
+            let counted = symbol(value(node.labels).or_else(name));
+            let open = symbol(node.open.and_then(value));
+            let by_name = symbol(node.open.and_then(|_| name()));
+            known.extend([counted, open.or(by_name)].into_iter().flatten());
+            values.push((counted, open));
         }
         let mut domains: Vec<Symbol> = known.into_iter().collect();
         domains.sort_by(|a, b| states.vocabulary.text(*a).cmp(states.vocabulary.text(*b)));
@@ -184,12 +193,21 @@ impl KeyDomains {
             .into_iter()
             .filter_map(|(value, taints)| Some((*index.get(&value)?, taints.into_iter().collect())))
             .collect();
+        let number = |value: Option<Symbol>| value.and_then(|value| index.get(&value).copied());
+        let of_nodes = values
+            .into_iter()
+            .map(|(counted, open)| OfNode {
+                counted: number(counted),
+                open: number(open),
+            })
+            .collect();
         Self {
             symbol,
             is_hostname,
             domains,
             index,
             launchable,
+            of_nodes,
         }
     }
 

@@ -170,7 +170,7 @@ fn decide(
     snapshot: &Snapshot,
     catalogue: Arc<Catalogue>,
     overlays: Instant,
-) -> (Vec<Fate>, f64, f64) {
+) -> (Arc<Vec<Fate>>, f64, f64) {
     let mut market = Market::new(catalogue);
     market.update(snapshot);
     let overlay_ms = output::milliseconds(overlays);

@@ -1,0 +1,95 @@
+//! Pods that were read before, so that a pass over a cluster in which little changed reads little.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+
+use super::hash::FastMap;
+use super::{PodRecord, Pods};
+
+/// The pods of the last run, as objects and as records. All of it may be forgotten.
+#[derive(Debug, Default)]
+pub struct Readings {
+    /// Kept alive, so that the same address is the same object.
+    objects: Vec<Arc<Pod>>,
+    records: Vec<PodRecord>,
+    /// What the records share.
+    shared: Pods,
+}
+
+impl Readings {
+    /// The records of `pods`. They are taken out, so they are read anew if [`Readings::keep`] does not follow.
+    pub fn take<'a>(&mut self, pods: impl Iterator<Item = &'a Arc<Pod>>) -> Pods {
+        let known = std::mem::take(&mut self.objects);
+        let mut records: Vec<Option<PodRecord>> =
+            std::mem::take(&mut self.records).into_iter().map(Some).collect();
+        if records.len() != known.len() {
+            records.clear();
+        }
+        let mut positions: Option<FastMap<usize, usize>> = None;
+        let mut taken = Pods::default();
+        let (mut next, mut read) = (0, 0_usize);
+        for pod in pods {
+            let is_next = known.get(next).is_some_and(|known| Arc::ptr_eq(known, pod));
+            if !is_next {
+                let positions = positions.get_or_insert_with(|| {
+                    let addresses = known.iter().enumerate();
+                    addresses.map(|(at, pod)| (Arc::as_ptr(pod).addr(), at)).collect()
+                });
+                // One that is new took the place of another, most likely.
+                next = positions.get(&Arc::as_ptr(pod).addr()).copied().unwrap_or(next);
+            }
+            let is_known = known.get(next).is_some_and(|known| Arc::ptr_eq(known, pod));
+            let record = records.get_mut(next).filter(|_| is_known).and_then(Option::take);
+            next += 1;
+            taken.push_record(record.unwrap_or_else(|| {
+                read += 1;
+                self.shared.read(pod)
+            }));
+            self.objects.push(Arc::clone(pod));
+        }
+        // What gone pods shared is forgotten when there may be much of it.
+        if read > 0 && known.len() > 2 * self.objects.len() {
+            self.shared = Pods::default();
+        }
+        taken
+    }
+
+    /// Gives the records back, in the order in which they were taken.
+    pub fn keep(&mut self, pods: Pods) {
+        self.records = pods.into_records();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(name: &str) -> Arc<Pod> {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some(name.to_owned());
+        Arc::new(pod)
+    }
+
+    fn names(pods: &Pods) -> Vec<&str> {
+        pods.iter()
+            .filter_map(|pod| pod.metadata.name.as_deref())
+            .collect()
+    }
+
+    #[test]
+    fn pods_that_come_go_and_change_are_found_in_their_new_order() {
+        let first: Vec<Arc<Pod>> = ["a", "b", "c", "d"].map(pod).into();
+        let mut readings = Readings::default();
+        let pods = readings.take(first.iter());
+        readings.keep(pods);
+        let second = [&first[3], &pod("new"), &first[0], &pod("b"), &first[2]].map(Arc::clone);
+        let pods = readings.take(second.iter());
+        assert_eq!(names(&pods), ["d", "new", "a", "b", "c"]);
+        // Whoever does not give them back has them read again.
+        let pods = readings.take(second.iter());
+        assert_eq!(names(&pods), ["d", "new", "a", "b", "c"]);
+        readings.keep(pods);
+        assert_eq!(names(&readings.take(std::iter::empty())), Vec::<&str>::new());
+    }
+}
