@@ -43,7 +43,11 @@ pub(super) fn launch(images: &[String], rng: &mut Rng) -> Launch {
             dns: if ipv6 { "fd00:10::a" } else { "10.0.100.10" },
             ca: rng.chance(85).then_some("Y2EK"),
             cidr: rng.chance(97).then_some("10.100.0.0/16"),
-            region: *rng.pick(&["us-east-1", "us-iso-east-1"]),
+            region: if rng.chance(20) {
+                "us-iso-east-1"
+            } else {
+                "us-east-1"
+            },
         },
     }
 }

@@ -213,7 +213,7 @@ async fn watch_market(
             }
             Ok(_) => {}
             Err(error) => {
-                warn!(%error, "cannot ask for offerings and spot prices; what was known still counts")
+                warn!(%error, "cannot ask for offerings and spot prices; what was known still counts");
             }
         }
         tokio::time::sleep(MARKET).await;
