@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::{Cluster, Error};
@@ -66,9 +67,18 @@ impl Aws {
 
     /// Every request that was made to it, those of tests' own set-up left out.
     pub fn requests(&self) -> Result<Vec<Value>, Error> {
+        self.get("requests")
+    }
+
+    /// How many requests that were, and how many launches are known by their token.
+    pub fn count(&self) -> Result<(usize, usize), Error> {
+        self.get("count")
+    }
+
+    fn get<T: DeserializeOwned>(&self, what: &str) -> Result<T, Error> {
         let mut answer = self
             .agent
-            .get(format!("{}/_testbed/requests", self.url))
+            .get(format!("{}/_testbed/{what}", self.url))
             .call()
             .map_err(failed)?;
         let text = answer

@@ -179,6 +179,8 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
         Part::Moto => {
             env.push(("MOTO_EC2_ENABLE_INSTANCE_TYPE_VALIDATION", "1".to_owned()));
             env.push(("MOTO_ENABLE_AMI_VALIDATION", "1".to_owned()));
+            // Where a whole run of tests notes which calls were made.
+            env.extend(std::env::var("VENEER_AWS_CALLS").map(|folder| ("VENEER_AWS_CALLS", folder)));
             vec![port.to_string()]
         }
         Part::Prometheus => {

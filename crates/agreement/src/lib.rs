@@ -9,9 +9,11 @@
     reason = "a test tool may fail loudly on cases that it made itself"
 )]
 
+pub mod class_hash;
 pub mod disruption;
 pub mod fleet;
 mod harness;
+pub mod launch;
 pub mod overlays;
 pub mod quantity;
 pub mod requirements;

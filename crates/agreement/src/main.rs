@@ -9,8 +9,10 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use veneer_agreement::class_hash::ClassHashes;
 use veneer_agreement::disruption::Disruptions;
 use veneer_agreement::fleet::Fleets;
+use veneer_agreement::launch::Launches;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
@@ -49,6 +51,10 @@ enum Kind {
     Disruption(Arguments),
     /// Fleet requests: what EC2 is asked for a claim
     Fleet(Arguments),
+    /// Launches: launch templates with their user data, and fleets, parameter by parameter
+    Launch(Arguments),
+    /// Fingerprints of EC2NodeClasses
+    ClassHash(Arguments),
     /// The scheduler: where pods go and what would be launched
     Schedule(schedule_command::Arguments),
 }
@@ -69,6 +75,14 @@ fn main() -> Result<ExitCode> {
             arguments.cases.get_or_insert(2_000);
             run(&Fleets::new()?, &aws_oracle()?, &arguments)
         }
+        Kind::Launch(mut arguments) => {
+            arguments.cases.get_or_insert(2_000);
+            let subject = Launches::new()?;
+            let code = run(&subject, &aws_oracle()?, &arguments)?;
+            writeln!(std::io::stdout(), "compared: {:?}", subject.compared())?;
+            Ok(code)
+        }
+        Kind::ClassHash(arguments) => run(&ClassHashes, &aws_oracle()?, &arguments),
         Kind::Schedule(arguments) => schedule_command::run(&arguments),
     }
 }

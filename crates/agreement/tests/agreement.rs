@@ -10,8 +10,10 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Result;
+use veneer_agreement::class_hash::ClassHashes;
 use veneer_agreement::disruption::Disruptions;
 use veneer_agreement::fleet::Fleets;
+use veneer_agreement::launch::Launches;
 use veneer_agreement::overlays::Overlays;
 use veneer_agreement::quantity::Quantities;
 use veneer_agreement::requirements::RequirementPairs;
@@ -52,6 +54,24 @@ fn overlays_agree_with_karpenter() -> Result<()> {
 #[test]
 fn fleet_requests_agree_with_the_aws_provider() -> Result<()> {
     agrees("fleet", &Fleets::new()?, &aws_oracle()?, 500)
+}
+
+#[test]
+fn launch_templates_agree_with_the_aws_provider() -> Result<()> {
+    let subject = Launches::new()?;
+    agrees("launch", &subject, &aws_oracle()?, 700)?;
+    let compared = subject.compared();
+    println!("launch: {compared:?} compared");
+    assert!(
+        compared.len() == 7 && compared.values().sum::<u64>() >= 200,
+        "{compared:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn fingerprints_of_node_classes_agree_with_the_aws_provider() -> Result<()> {
+    agrees("class-hash", &ClassHashes, &aws_oracle()?, 2_000)
 }
 
 #[test]

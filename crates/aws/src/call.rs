@@ -81,6 +81,8 @@ calls! {
     DescribeSecurityGroups = Ec2 "DescribeSecurityGroups" Read,
     DescribeImages = Ec2 "DescribeImages" Read,
     DescribeInstances = Ec2 "DescribeInstances" Read,
+    DescribeInstanceTypeOfferings = Ec2 "DescribeInstanceTypeOfferings" Read,
+    DescribeSpotPriceHistory = Ec2 "DescribeSpotPriceHistory" Read,
     DescribeLaunchTemplates = Ec2 "DescribeLaunchTemplates" Read,
     CreateFleet = Ec2 "CreateFleet" Create,
     CreateLaunchTemplate = Ec2 "CreateLaunchTemplate" Create,

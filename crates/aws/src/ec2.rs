@@ -65,6 +65,10 @@ pub struct Machine {
     pub is_spot: bool,
     /// Its machine image.
     pub image_id: String,
+    /// Its subnet; empty while it is not known.
+    pub subnet_id: String,
+    /// Its security groups; empty while they are not known.
+    pub groups: Vec<String>,
     /// Whether it can hibernate.
     pub can_hibernate: bool,
     /// Whether it was stopped with its memory kept.
@@ -146,7 +150,7 @@ fn tags(node: Node<'_, '_>) -> BTreeMap<String, String> {
 
 impl Client {
     /// Reads all pages of a list: `read` takes what it needs from each.
-    async fn pages(
+    pub(crate) async fn pages(
         &self,
         call: Call,
         mut request: Value,
@@ -345,6 +349,11 @@ fn machine(item: Node<'_, '_>) -> Machine {
         is_spot: field(item, "instanceLifecycle") == "spot"
             || !field(item, "spotInstanceRequestId").is_empty(),
         image_id: field(item, "imageId"),
+        subnet_id: field(item, "subnetId"),
+        groups: items(item, "groupSet")
+            .into_iter()
+            .map(|group| field(group, "groupId"))
+            .collect(),
         can_hibernate: under("hibernationOptions", "configured") == "true",
         is_hibernated: under("stateReason", "code").contains("Hibernate"),
         tags: tags(item),

@@ -5,27 +5,25 @@
 //! claim's uid and the number of the attempt, so whoever asks again after a crash gets the same instance, also while
 //! lists do not show it yet.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
 use tracing::{debug, info, warn};
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::{aws, karpenter, kubernetes};
 use veneer_api::{EC2NodeClass, NodeClaim};
 use veneer_engine::labels as engine_labels;
-use veneer_engine::launch::{
-    AllocationStrategy, Candidate, Claim, FleetRequest, LaunchError, Launcher, Priced, TargetCapacity,
-};
+use veneer_engine::launch::{Candidate, Claim, LaunchError, Launcher, Priced};
 use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::{Shortage, name};
 use veneer_engine::provision::{LaunchOption, claim_requirements, quantities};
 
+use crate::class_hash;
 use crate::ec2::{FleetAnswer, FleetError, Machine, tag_filters};
 use crate::error::Error;
 use crate::names;
 use crate::provider::{Ec2, provider_id};
-use crate::template::{Draft, tag_list};
+use crate::requests::Requests;
 
 /// How often other candidates are asked for in one go.
 const ATTEMPTS: usize = 8;
@@ -63,15 +61,6 @@ impl From<Error> for Failure {
     }
 }
 
-/// A request, ready to be sent.
-#[derive(Debug)]
-pub(crate) struct Planned {
-    request: FleetRequest,
-    capacity_type: &'static str,
-    /// The name of each config's launch template, and the request that makes it.
-    templates: Vec<(String, Value)>,
-}
-
 impl Ec2 {
     /// Launches the claim's instance, or finds the one that an earlier attempt made.
     pub async fn launch(
@@ -96,7 +85,7 @@ impl Ec2 {
                 Err(Failure::InsufficientCapacity(_)) => break,
                 Err(other) => return Err(other),
             };
-            let answer = match self.ask(claim, class, &planned, attempt).await {
+            let answer = match self.ask(&planned, attempt).await {
                 Ok(answer) => answer,
                 Err(error) if error.code() == "IdempotentParameterMismatch" => {
                     // Somebody asked before us with other words. If that made an instance it will show up.
@@ -108,7 +97,7 @@ impl Ec2 {
                 Err(error) => return Err(error.into()),
             };
             let short = self.shortages_of(&planned, &answer);
-            if let Some(launched) = self.launched(claim, &planned, &answer, options) {
+            if let Some(launched) = self.launched(&planned, &answer, options) {
                 self.note_shortages(short);
                 return Ok(launched);
             }
@@ -138,7 +127,7 @@ impl Ec2 {
         claim: &NodeClaim,
         class: &EC2NodeClass,
         options: &[LaunchOption],
-    ) -> Result<Planned, Failure> {
+    ) -> Result<Requests, Failure> {
         let mut launcher = self.launcher();
         let fleet = {
             let requests = quantities(&claim.spec.resources.requests);
@@ -159,25 +148,7 @@ impl Ec2 {
                 Failure::InsufficientCapacity(Vec::new())
             }
         })?;
-        let mut templates = Vec::with_capacity(fleet.request.configs.len());
-        for config in &fleet.request.configs {
-            let draft = Draft {
-                cluster: &self.cluster,
-                region: self.client.region(),
-                class,
-                claim,
-                part: &config.template,
-                capacity_type: fleet.capacity_type,
-                target: fleet.request.target,
-            };
-            let template = draft.request();
-            templates.push(template.map_err(|error| Failure::NodeClassNotReady(error.to_string()))?);
-        }
-        Ok(Planned {
-            request: fleet.request,
-            capacity_type: fleet.capacity_type,
-            templates,
-        })
+        Requests::new(&self.cluster, self.client.region(), claim, class, &fleet)
     }
 
     /// The claim in the engine's terms; its candidates are the options, by type.
@@ -239,15 +210,9 @@ impl Ec2 {
     }
 
     /// Sends a request; a launch template that somebody deleted meanwhile is made again, once.
-    async fn ask(
-        &self,
-        claim: &NodeClaim,
-        class: &EC2NodeClass,
-        planned: &Planned,
-        attempt: usize,
-    ) -> Result<FleetAnswer, Error> {
+    async fn ask(&self, planned: &Requests, attempt: usize) -> Result<FleetAnswer, Error> {
         self.ensure_templates(planned).await?;
-        let request = fleet_request(&self.cluster.name, claim, class, planned, attempt);
+        let request = planned.fleet_of(attempt);
         let answer = self.client.create_fleet(&request).await;
         let is_gone = |code: &str| code.starts_with("InvalidLaunchTemplate") && code.contains("NotFound");
         let lost = match &answer {
@@ -260,11 +225,11 @@ impl Ec2 {
         self.templates.lock().await.clear();
         self.ensure_templates(planned).await?;
         // The same token would give the same answer.
-        let request = fleet_request(&self.cluster.name, claim, class, planned, attempt + ATTEMPTS);
+        let request = planned.fleet_of(attempt + ATTEMPTS);
         self.client.create_fleet(&request).await
     }
 
-    async fn ensure_templates(&self, planned: &Planned) -> Result<(), Error> {
+    async fn ensure_templates(&self, planned: &Requests) -> Result<(), Error> {
         // Held while they are made, so that a burst of claims makes each one once.
         let mut known = self.templates.lock().await;
         for (template, request) in &planned.templates {
@@ -298,7 +263,7 @@ impl Ec2 {
         Ok(deleted)
     }
 
-    fn shortages_of(&self, planned: &Planned, answer: &FleetAnswer) -> Vec<Shortage> {
+    fn shortages_of(&self, planned: &Requests, answer: &FleetAnswer) -> Vec<Shortage> {
         let errors = answer
             .errors
             .iter()
@@ -328,8 +293,7 @@ impl Ec2 {
 
     fn launched(
         &self,
-        claim: &NodeClaim,
-        planned: &Planned,
+        planned: &Requests,
         answer: &FleetAnswer,
         options: &[LaunchOption],
     ) -> Option<Launched> {
@@ -348,9 +312,11 @@ impl Ec2 {
             launched: Timestamp::now(),
             is_spot: planned.capacity_type == engine_labels::SPOT,
             image_id: chosen.map(|one| one.image_id.clone()).unwrap_or_default(),
+            subnet_id: chosen.map(|one| one.subnet_id.clone()).unwrap_or_default(),
+            groups: Vec::new(),
             can_hibernate: false,
             is_hibernated: false,
-            tags: [(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned())].into(),
+            tags: planned.instance_tags.clone(),
         };
         self.remember(machine.clone());
         let mut launched = adopted(&machine, options);
@@ -363,74 +329,6 @@ impl Ec2 {
         }
         Some(launched)
     }
-}
-
-/// The request on the wire.
-pub(crate) fn fleet_request(
-    cluster: &str,
-    claim: &NodeClaim,
-    class: &EC2NodeClass,
-    planned: &Planned,
-    attempt: usize,
-) -> Value {
-    let configs: Vec<Value> = planned
-        .request
-        .configs
-        .iter()
-        .zip(&planned.templates)
-        .map(|(config, (template, _))| {
-            let overrides: Vec<Value> = config
-                .overrides
-                .iter()
-                .map(|one| {
-                    json!({
-                        "InstanceType": *one.instance_type, "SubnetId": one.subnet_id, "ImageId": one.image_id,
-                        "AvailabilityZone": one.zone, "Priority": one.priority,
-                    })
-                })
-                .collect();
-            json!({
-                "LaunchTemplateSpecification": {"LaunchTemplateName": template, "Version": "$Latest"},
-                "Overrides": overrides,
-            })
-        })
-        .collect();
-    let mut tags = names::launch_tags(cluster, class, claim);
-    let fleet_tags = tag_list(&tags);
-    tags.insert(names::CLAIM_TAG.to_owned(), name(&claim.metadata).to_owned());
-    tags.insert(
-        "Name".to_owned(),
-        format!(
-            "{}/{}",
-            veneer_engine::plan::node_pool_of(&claim.metadata),
-            name(&claim.metadata)
-        ),
-    );
-    tags.extend(
-        class
-            .spec
-            .as_ref()
-            .and_then(|spec| Some(("Name".to_owned(), spec.tags.get("Name")?.clone()))),
-    );
-    let strategy = planned.request.strategy.map(AllocationStrategy::as_str);
-    let target = planned.request.target;
-    let reserved =
-        (target == TargetCapacity::ReservedCapacity).then_some("interruptible-capacity-reservation");
-    json!({
-        "Type": "instant",
-        "ClientToken": names::token(claim, attempt),
-        "Context": planned.request.context,
-        "LaunchTemplateConfigs": configs,
-        "TargetCapacitySpecification": {"DefaultTargetCapacityType": target.as_str(), "TotalTargetCapacity": 1},
-        "SpotOptions": {"AllocationStrategy": strategy.filter(|_| target == TargetCapacity::Spot)},
-        "OnDemandOptions": {"AllocationStrategy": strategy.filter(|_| target == TargetCapacity::OnDemand)},
-        "ReservedCapacityOptions": {"ReservationType": reserved.into_iter().collect::<Vec<_>>()},
-        "TagSpecification": [
-            {"ResourceType": "instance", "Tag": tag_list(&tags)},
-            {"ResourceType": "volume", "Tag": tag_list(&tags)},
-            {"ResourceType": "fleet", "Tag": fleet_tags},
-        ],
-    })
 }
 
 fn shortage(option: &LaunchOption) -> Shortage {
@@ -476,6 +374,17 @@ fn adopted(machine: &Machine, options: &[LaunchOption]) -> Launched {
             .map(|option| (*option.allocatable).clone())
             .unwrap_or_default(),
         image_id: Some(machine.image_id.clone()).filter(|id| !id.is_empty()),
+        annotations: match machine.tags.get(aws::NODE_CLASS_HASH) {
+            Some(hash) => [
+                (aws::NODE_CLASS_HASH.to_owned(), hash.clone()),
+                (
+                    aws::NODE_CLASS_HASH_VERSION.to_owned(),
+                    class_hash::VERSION.to_owned(),
+                ),
+            ]
+            .into(),
+            None => BTreeMap::new(),
+        },
     }
 }
 

@@ -10,26 +10,33 @@
 //! - For one NodeClaim there is one instance: the claim's uid is the client token of its launch.
 
 mod call;
+mod class_hash;
 mod client;
+mod drift;
 mod ec2;
 mod error;
 pub mod interruption;
 mod launch;
+mod market;
 mod names;
 pub mod node_class;
 pub mod policy;
 mod provider;
+mod requests;
 mod services;
 mod template;
 mod user_data;
 mod wire;
 
 pub use call::{Call, Reach, Service};
+pub use class_hash::{VERSION as CLASS_HASH_VERSION, class_hash};
 pub use client::{Client, Traffic, chain};
 pub use ec2::Machine;
 pub use error::Error;
 pub use launch::Failure;
+pub use market::{Changes, Market};
 pub use names::{CLAIM_TAG, CLUSTER_TAG};
 pub use provider::{Ec2, instance_id, provider_id};
+pub use requests::Requests;
 pub use services::Message;
 pub use template::Cluster;

@@ -38,12 +38,6 @@ pub(crate) fn profile(cluster: &str, region: &str, class: &EC2NodeClass, role: &
     format!("{cluster_part}_{}", digest(&[region, cluster, uid, role]))
 }
 
-/// The client token of a launch: the same for the same claim and attempt, whoever makes it.
-pub(crate) fn token(claim: &NodeClaim, attempt: usize) -> String {
-    let uid = claim.metadata.uid.as_deref().unwrap_or_default();
-    format!("{uid}-{attempt}")
-}
-
 /// Tags of everything that is made for a class.
 pub(crate) fn class_tags(cluster: &str, class: &EC2NodeClass) -> BTreeMap<String, String> {
     BTreeMap::from([

@@ -15,7 +15,7 @@ use veneer_engine::quantity::Quantity;
 
 use crate::names;
 use crate::node_class::family;
-use crate::user_data::{Bootstrap, Error, Taint};
+use crate::user_data::{Bootstrap, Error, Taint, go_duration};
 
 const GIB: f64 = 1_073_741_824.0;
 /// How large a root volume is whose class does not say it, in GiB.
@@ -137,11 +137,10 @@ impl Draft<'_> {
             "InstanceMarketOptions": {"MarketType": market},
         });
         let name = names::template(&self.cluster.name, &data.to_string());
-        let own = names::class_tags(&self.cluster.name, self.class);
         let request = json!({
             "LaunchTemplateName": name,
             "LaunchTemplateData": data,
-            "TagSpecification": [{"ResourceType": "launch-template", "Tag": tag_list(&own)}],
+            "TagSpecification": [{"ResourceType": "launch-template", "Tag": tag_list(&tags)}],
         });
         Ok((name, request))
     }
@@ -154,6 +153,9 @@ impl Draft<'_> {
             .get_or_insert(i32::try_from(self.part.max_pods).unwrap_or(i32::MAX));
         if kubelet.cluster_dns.is_empty() {
             kubelet.cluster_dns.extend(self.cluster.dns.clone());
+        }
+        for length in kubelet.eviction_soft_grace_period.values_mut() {
+            *length = go_duration(length);
         }
         let claimed = self
             .claim
@@ -177,6 +179,8 @@ impl Draft<'_> {
         }
         let mut labels = self.claim.metadata.labels.clone().unwrap_or_default();
         labels.insert(karpenter::CAPACITY_TYPE.to_owned(), self.capacity_type.to_owned());
+        // The kubelet registers with all taints itself, so a taint that somebody takes off stays off.
+        labels.insert(karpenter::DO_NOT_SYNC_TAINTS.to_owned(), "true".to_owned());
         labels.retain(|key, _| !is_refused(key));
         let bootstrap = Bootstrap {
             cluster_name: self.cluster.name.clone(),
@@ -188,6 +192,7 @@ impl Draft<'_> {
             labels,
             custom: spec.user_data.clone(),
             raid0: spec.instance_store_policy.is_some(),
+            binds_by_default: binds_by_default(self.class),
         };
         bootstrap.render(family)
     }
@@ -258,6 +263,45 @@ fn is_refused(key: &str) -> bool {
         .iter()
         .any(|refused| domain == *refused || domain.ends_with(&format!(".{refused}")))
         || key == kubernetes::HOSTNAME
+}
+
+/// Whether the Bottlerocket images of a class know by themselves what belongs on instance store disks: since 1.46. The
+/// version is that of the alias, else what the names of the images say.
+fn binds_by_default(class: &EC2NodeClass) -> bool {
+    let terms = class
+        .spec
+        .as_ref()
+        .map_or(&[][..], |spec| &spec.ami_selector_terms);
+    let amis = class.status.as_ref().map_or(&[][..], |status| &status.amis);
+    let of_name = |name: &str| {
+        let mut parts = name.split('-');
+        parts
+            .find(|part| part.starts_with('v') && part.contains('.'))
+            .map(str::to_owned)
+    };
+    let names = amis.iter().filter(|ami| {
+        let name = ami.name.as_deref();
+        name.is_some_and(|name| name.contains("bottlerocket"))
+    });
+    let of_amis = |id: Option<&str>| {
+        let mut chosen = names.clone().filter(|ami| id.is_none_or(|id| ami.id == id));
+        chosen.find_map(|ami| of_name(ami.name.as_deref().unwrap_or_default()))
+    };
+    let alias = terms
+        .iter()
+        .filter_map(|term| term.alias.as_deref()?.split_once('@'));
+    let version = alias
+        .map(|(_, version)| version.to_owned())
+        .next()
+        .or_else(|| terms.iter().find_map(|term| of_name(term.name.as_deref()?)))
+        .or_else(|| terms.iter().find_map(|term| of_amis(Some(term.id.as_deref()?))))
+        .or_else(|| of_amis(None));
+    let version = version.unwrap_or_default();
+    let mut parts = version.trim_start_matches('v').split('.').map(str::parse::<u32>);
+    match (parts.next(), parts.next(), parts.next()) {
+        (Some(Ok(major)), Some(Ok(minor)), Some(_)) => (major, minor) >= (1, 46),
+        _ => version == "latest",
+    }
 }
 
 fn default_disks(family: &AmiFamily) -> Vec<BlockDeviceMapping> {

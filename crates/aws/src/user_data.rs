@@ -11,6 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 use veneer_api::ec2_node_class::{AmiFamily, KubeletConfiguration};
+use veneer_engine::plan::parse_duration;
 
 const BOUNDARY: &str = "//";
 const SHELL: &str = "text/x-shellscript; charset=\"us-ascii\"";
@@ -48,6 +49,8 @@ pub(crate) struct Bootstrap {
     pub(crate) custom: Option<String>,
     /// Whether instance store disks become one.
     pub(crate) raid0: bool,
+    /// Whether the image (Bottlerocket) knows by itself what belongs on those.
+    pub(crate) binds_by_default: bool,
 }
 
 /// Why there is no user data.
@@ -129,12 +132,12 @@ impl Bootstrap {
             "/etc/eks/bootstrap.sh '{}' --apiserver-endpoint '{}'",
             self.cluster_name, self.endpoint
         );
+        if let Some(ca) = &self.ca_bundle {
+            let _ = write!(script, " --b64-cluster-ca '{ca}'");
+        }
         let mut argument = |name: &str, value: &str| {
             let _ = write!(script, " \\\n{name} {value}");
         };
-        if let Some(ca) = &self.ca_bundle {
-            argument("--b64-cluster-ca", &format!("'{ca}'"));
-        }
         if let Some(dns) = self.kubelet.cluster_dns.first() {
             if dns.contains(':') {
                 argument("--ip-family", "ipv6");
@@ -253,15 +256,15 @@ impl Bootstrap {
         }
         if self.raid0 {
             let commands = table(settings, "bootstrap-commands").ok_or_else(not_a_table)?;
-            let bind = [
-                "apiclient",
-                "ephemeral-storage",
-                "bind",
-                "--dirs",
-                "/var/lib/containerd",
-                "/var/lib/kubelet",
-                "/var/log/pods",
-            ];
+            let mut bind = vec!["apiclient", "ephemeral-storage", "bind"];
+            if !self.binds_by_default {
+                bind.extend([
+                    "--dirs",
+                    "/var/lib/containerd",
+                    "/var/lib/kubelet",
+                    "/var/log/pods",
+                ]);
+            }
             let mut mount = toml::Table::new();
             let list = |words: &[&str]| toml::Value::Array(words.iter().map(|word| (*word).into()).collect());
             let both = vec![list(&["apiclient", "ephemeral-storage", "init"]), list(&bind)];
@@ -287,17 +290,9 @@ impl Bootstrap {
         let mut arguments: Vec<String> = self.label_argument().into_iter().collect();
         arguments.push(format!("--register-with-taints=\"{}\"", taints.join(",")));
         let kubelet = &self.kubelet;
-        let mut number = |name: &str, value: Option<i32>| {
-            arguments.extend(value.map(|value| format!("--{name}={value}")));
-        };
-        number("max-pods", kubelet.max_pods);
-        number("pods-per-core", kubelet.pods_per_core);
-        number(
-            "eviction-max-pod-grace-period",
-            kubelet.eviction_max_pod_grace_period,
-        );
-        number("image-gc-high-threshold", kubelet.image_gc_high_threshold_percent);
-        number("image-gc-low-threshold", kubelet.image_gc_low_threshold_percent);
+        let number = |name: &str, value: Option<i32>| value.map(|value| format!("--{name}={value}"));
+        arguments.extend(number("max-pods", kubelet.max_pods));
+        arguments.extend(number("pods-per-core", kubelet.pods_per_core));
         let maps = [
             ("system-reserved", &kubelet.system_reserved, "="),
             ("kube-reserved", &kubelet.kube_reserved, "="),
@@ -316,12 +311,39 @@ impl Bootstrap {
                 .collect();
             arguments.push(format!("--{name}=\"{}\"", entries.join(",")));
         }
+        let numbers = [
+            number(
+                "eviction-max-pod-grace-period",
+                kubelet.eviction_max_pod_grace_period,
+            ),
+            number("image-gc-high-threshold", kubelet.image_gc_high_threshold_percent),
+            number("image-gc-low-threshold", kubelet.image_gc_low_threshold_percent),
+        ];
+        arguments.extend(numbers.into_iter().flatten());
         arguments.extend(
             kubelet
                 .cpu_cfs_quota
                 .map(|quota| format!("--cpu-cfs-quota={quota}")),
         );
         arguments
+    }
+}
+
+/// A duration as Go writes it: `1m30s`. What is none stays as it is.
+pub(crate) fn go_duration(text: &str) -> String {
+    let Some(length) = parse_duration(text) else {
+        return text.to_owned();
+    };
+    let (seconds, nanoseconds) = (length.as_secs(), length.subsec_nanos());
+    if seconds == 0 && nanoseconds > 0 {
+        return format!("{}ms", f64::from(nanoseconds) / 1e6);
+    }
+    let (hours, minutes) = (seconds / 3600, seconds / 60 % 60);
+    let rest = (seconds % 60) as f64 + f64::from(nanoseconds) / 1e9;
+    match (hours, minutes) {
+        (0, 0) => format!("{rest}s"),
+        (0, _) => format!("{minutes}m{rest}s"),
+        _ => format!("{hours}h{minutes}m{rest}s"),
     }
 }
 
@@ -423,6 +445,7 @@ mod tests {
             labels: BTreeMap::from([("team".to_owned(), "a".to_owned())]),
             custom: custom.map(str::to_owned),
             raid0: false,
+            binds_by_default: false,
         }
     }
 

@@ -140,6 +140,11 @@ impl Cycle {
         &self.pending
     }
 
+    /// Goes on with a newer catalogue: other prices, other zones. Open batches and nominations stay.
+    pub fn trade(&mut self, catalogue: Arc<Catalogue>) {
+        self.market = Market::new(catalogue);
+    }
+
     /// Prices and capacity after overlays, as of the last pass.
     #[must_use]
     pub const fn market(&self) -> &Market {

@@ -1,338 +1,20 @@
-//! `veneer run --mode standalone --provider ec2` as a process, beside a real API server, scheduler and controller manager,
-//! and moto in the role of AWS. A kubelet of the test's own joins the instances that run.
+//! Instances of EC2 from launch to end, and nodes whose class changes.
 
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
     clippy::indexing_slicing,
-    reason = "helpers of tests fail the test, and read better so"
+    reason = "tests fail so"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+mod ec2_bed;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use ec2_bed::{Bed, CLAIM_TAG, expect};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::GroupVersionKind;
-use kube::{Client, ResourceExt};
+use kube::ResourceExt;
+use kube::api::{Api, Patch, PatchParams};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 use veneer_api::{EC2NodeClass, NodeClaim, find_condition};
-use veneer_testbed::{Aws, Cluster, Options, Part, Prepared};
-
-const DEADLINE: Duration = Duration::from_secs(120);
-const REGION: &str = "us-west-2";
-const CLAIM_TAG: &str = "karpenter.sh/nodeclaim";
-
-struct Bed {
-    // Ends before the cluster does.
-    kubelet: Kubelet,
-    runtime: Runtime,
-    client: Client,
-    aws: Arc<Aws>,
-    prepared: Prepared,
-    cluster: Cluster,
-}
-
-/// Makes a Node for every instance that runs, as a real one would by itself.
-struct Kubelet {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Drop for Kubelet {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::SeqCst);
-        let _ = self.thread.take().map(JoinHandle::join);
-    }
-}
-
-impl Kubelet {
-    fn start(aws: Arc<Aws>, kubeconfig: Kubeconfig) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&stop);
-        let thread = std::thread::spawn(move || {
-            let runtime = runtime();
-            let client = connect(&runtime, kubeconfig);
-            let nodes: Api<Node> = Api::all(client);
-            let mut joined = BTreeSet::new();
-            while !ended.load(Ordering::SeqCst) {
-                for (id, state, _) in aws.instances(CLAIM_TAG).unwrap_or_default() {
-                    if state == "running" && !joined.contains(&id) {
-                        let made = runtime.block_on(nodes.create(&PostParams::default(), &node(&aws, &id)));
-                        if made.is_ok() {
-                            joined.insert(id);
-                        }
-                    }
-                }
-                std::thread::sleep(Duration::from_millis(200));
-            }
-        });
-        Self {
-            stop,
-            thread: Some(thread),
-        }
-    }
-}
-
-fn node(aws: &Aws, id: &str) -> Node {
-    let found = aws
-        .call("ec2", "DescribeInstances", &[("InstanceId.1", id)])
-        .unwrap();
-    let between = |open: &str, close: &str| {
-        let (_, after) = found.split_once(open).unwrap();
-        after.split_once(close).unwrap().0.to_owned()
-    };
-    let zone = between("<availabilityZone>", "</availabilityZone>");
-    let resources = json!({"cpu": "2", "memory": "7Gi", "pods": "29", "ephemeral-storage": "18Gi"});
-    let fake = json!({"kwok.x-k8s.io/node": "fake"});
-    serde_json::from_value(json!({
-        "metadata": {"name": format!("{id}.internal"), "annotations": fake,
-            "labels": {"kubernetes.io/hostname": format!("{id}.internal"), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
-        "spec": {"providerID": format!("aws:///{zone}/{id}"),
-            "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
-        "status": {"capacity": resources, "allocatable": resources},
-    }))
-    .unwrap()
-}
-
-fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap()
-}
-
-fn connect(runtime: &Runtime, kubeconfig: Kubeconfig) -> Client {
-    runtime.block_on(async {
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-        Client::try_from(config.unwrap()).unwrap()
-    })
-}
-
-impl Bed {
-    fn start() -> Self {
-        let cluster = Cluster::start(Options::nodes().with(Part::Moto)).unwrap();
-        let crds = veneer_api::crds(veneer_api::Mode::Standalone, None);
-        let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
-        cluster.install_crds(&crds).unwrap();
-        let runtime = runtime();
-        let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_path()).unwrap();
-        let client = connect(&runtime, kubeconfig.clone());
-        let version = runtime.block_on(client.apiserver_version()).unwrap();
-        let aws = Arc::new(Aws::of(&cluster, REGION));
-        let prepared = aws
-            .prepare(&format!("{}.{}", version.major, version.minor))
-            .unwrap();
-        aws.control(&json!({"boot": 0.3, "end": 0.3})).unwrap();
-        let bed = Self {
-            kubelet: Kubelet::start(Arc::clone(&aws), kubeconfig),
-            runtime,
-            client,
-            aws,
-            prepared,
-            cluster,
-        };
-        let selects = json!([{"tags": {"karpenter.sh/discovery": "test"}}]);
-        bed.create("ec2nodeclasses", json!({"apiVersion": "karpenter.k8s.aws/v1", "kind": "EC2NodeClass", "metadata": {"name": "default"},
-            "spec": {"amiSelectorTerms": [{"alias": "al2023@latest"}], "role": "node", "subnetSelectorTerms": selects,
-                "securityGroupSelectorTerms": selects, "tags": {"team": "a"}}}));
-        bed
-    }
-
-    fn create(&self, plural: &str, object: Value) {
-        let version = object["apiVersion"].as_str().unwrap();
-        let (group, version) = version.split_once('/').unwrap_or(("", version));
-        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-        let resource = ApiResource::from_gvk_with_plural(&kind, plural);
-        let api: Api<DynamicObject> = match plural {
-            "deployments" => Api::default_namespaced_with(self.client.clone(), &resource),
-            _ => Api::all_with(self.client.clone(), &resource),
-        };
-        let object = serde_json::from_value(object).unwrap();
-        self.runtime
-            .block_on(api.create(&PostParams::default(), &object))
-            .unwrap();
-    }
-
-    fn pool(&self, capacity: &[&str]) {
-        self.create("nodepools", json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "pool"}, "spec": {
-            "template": {"spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "expireAfter": "Never", "requirements": [
-                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.large", "m5a.large"]},
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}]}},
-            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "1s", "budgets": [{"nodes": "100%"}]}}}));
-    }
-
-    fn deployment(&self, replicas: usize) {
-        let labels = json!({"app": "web"});
-        self.create("deployments", json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": {
-            "replicas": replicas, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": {
-                "containers": [{"name": "main", "image": "registry.example/main:1", "resources": {"requests": {"cpu": "1200m"}}}]}}}}));
-    }
-
-    fn scale(&self, replicas: usize) {
-        let api: Api<k8s_openapi::api::apps::v1::Deployment> = Api::default_namespaced(self.client.clone());
-        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
-        self.runtime
-            .block_on(api.patch("web", &PatchParams::default(), &patch))
-            .unwrap();
-    }
-
-    fn list<T>(&self) -> Vec<T>
-    where
-        T: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned,
-    {
-        let api: Api<T> = Api::all(self.client.clone());
-        self.runtime
-            .block_on(api.list(&ListParams::default()))
-            .unwrap()
-            .items
-    }
-
-    fn veneer(&self) -> Process {
-        let log = File::options()
-            .create(true)
-            .append(true)
-            .open(self.cluster.folder().join("veneer.log"))
-            .unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_veneer"))
-            .args([
-                "run",
-                "--mode",
-                "standalone",
-                "--provider",
-                "ec2",
-                "--aws-region",
-                REGION,
-            ])
-            .args([
-                "--aws-cluster-name",
-                "test",
-                "--aws-interruption-queue",
-                "interruptions",
-            ])
-            .args(["--metrics-bind-address", "0", "--health-probe-bind-address", "0"])
-            .args([
-                "--leader-election-enabled=false",
-                "--batch-idle-duration",
-                "300ms",
-            ])
-            .envs(self.cluster.env())
-            .envs(self.aws.env())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Process(child)
-    }
-
-    fn eventually(&self, what: &str, mut look: impl FnMut() -> Result<(), String>) -> Duration {
-        let began = Instant::now();
-        loop {
-            match look() {
-                Ok(()) => return began.elapsed(),
-                Err(found) if began.elapsed() > DEADLINE => {
-                    let log =
-                        std::fs::read_to_string(self.cluster.folder().join("veneer.log")).unwrap_or_default();
-                    let lines: Vec<&str> = log.lines().collect();
-                    let tail = lines.len().saturating_sub(40);
-                    panic!(
-                        "not within {DEADLINE:?}: {what}: {found}\n{}",
-                        lines[tail..].join("\n")
-                    );
-                }
-                Err(_) => std::thread::sleep(Duration::from_millis(100)),
-            }
-        }
-    }
-
-    fn all_run(&self, count: usize) -> Duration {
-        self.eventually("all pods run", || {
-            let pods: Vec<Pod> = self.list();
-            let running = pods.iter().filter(|pod| {
-                pod.metadata.deletion_timestamp.is_none()
-                    && pod.status.as_ref().unwrap().phase.as_deref() == Some("Running")
-            });
-            expect(running.count(), count)
-        })
-    }
-
-    /// Instances by claim, those that have ended left out.
-    fn instances(&self) -> BTreeMap<String, Vec<String>> {
-        let mut by_claim: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for (id, state, claim) in self.aws.instances(CLAIM_TAG).unwrap() {
-            if state != "terminated" {
-                by_claim.entry(claim).or_default().push(id);
-            }
-        }
-        by_claim
-    }
-
-    /// Waits until instances, claims and nodes are the same.
-    fn consistent(&self, count: Option<usize>) -> Duration {
-        self.eventually("instances, claims and nodes agree", || {
-            let claims: Vec<NodeClaim> = self.list();
-            let nodes: Vec<Node> = self.list();
-            let leaving = claims
-                .iter()
-                .filter(|one| one.metadata.deletion_timestamp.is_some())
-                .count();
-            expect(leaving, 0)?;
-            let of_claims: BTreeMap<String, Vec<String>> = claims
-                .iter()
-                .map(|claim| {
-                    let id = claim
-                        .status
-                        .as_ref()
-                        .and_then(|status| status.provider_id.clone());
-                    (
-                        claim.name_any(),
-                        vec![id.unwrap_or_default().rsplit('/').next().unwrap().to_owned()],
-                    )
-                })
-                .collect();
-            expect(self.instances(), of_claims.clone())?;
-            let of_nodes: BTreeSet<String> = nodes
-                .iter()
-                .map(|node| node.name_any().trim_end_matches(".internal").to_owned())
-                .collect();
-            expect(of_nodes, of_claims.into_values().flatten().collect())?;
-            expect(claims.len(), count.unwrap_or(claims.len()))
-        })
-    }
-
-    fn interrupt(&self, body: &str) {
-        let message = json!({"QueueUrl": self.prepared.queue_url, "MessageBody": body});
-        self.aws.sqs("SendMessage", &message).unwrap();
-    }
-}
-
-fn expect<T: PartialEq + std::fmt::Debug>(found: T, expected: T) -> Result<(), String> {
-    if found == expected {
-        return Ok(());
-    }
-    Err(format!("{found:?}, expected {expected:?}"))
-}
-
-/// A process that is killed outright, as by a crash.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 #[test]
 fn an_instance_is_launched_joined_interrupted_drained_and_ended() {
@@ -419,6 +101,40 @@ fn an_instance_is_launched_joined_interrupted_drained_and_ended() {
             ("0".to_owned(), "0".to_owned()),
         )
     });
+    // The other kinds: a recommendation is only told; a scheduled change and a change of state drain, once.
+    let ids: Vec<String> = bed.instances().into_values().flatten().collect();
+    let event = |kind: &str, detail: Value| {
+        let source = if kind.starts_with("AWS") {
+            "aws.health"
+        } else {
+            "aws.ec2"
+        };
+        json!({"version": "0", "source": source, "detail-type": kind, "detail": detail}).to_string()
+    };
+    bed.interrupt(&event(
+        "EC2 Instance Rebalance Recommendation",
+        json!({"instance-id": ids[0]}),
+    ));
+    bed.eventually("the recommendation is told", || {
+        let events: Vec<Event> = bed.list();
+        let told = |one: &Event| one.reason.as_deref() == Some("SpotRebalanceRecommendation");
+        expect(events.iter().any(told), true)
+    });
+    bed.consistent(Some(2));
+    assert_eq!(bed.instances().into_values().flatten().collect::<Vec<_>>(), ids);
+    let health = json!({"service": "EC2", "eventTypeCategory": "scheduledChange",
+        "affectedEntities": [{"entityValue": ids[0]}]});
+    let ends = json!({"instance-id": ids[1], "state": "shutting-down"});
+    for _ in 0..2 {
+        bed.interrupt(&event("AWS Health Event", health.clone()));
+        bed.interrupt(&event("EC2 Instance State-change Notification", ends.clone()));
+    }
+    bed.eventually("both instances are replaced", || {
+        let now: Vec<String> = bed.instances().into_values().flatten().collect();
+        expect(now.iter().filter(|id| ids.contains(id)).count(), 0)
+    });
+    bed.all_run(2);
+    bed.consistent(Some(2));
     // Everything goes when nothing needs it, the class last.
     bed.scale(0);
     bed.consistent(Some(0));
@@ -435,49 +151,88 @@ fn an_instance_is_launched_joined_interrupted_drained_and_ended() {
     drop(bed.kubelet);
 }
 
+/// The claim that is there alone, with its instance and why it has drifted, once it is ready.
+fn only_claim(bed: &Bed) -> (String, String) {
+    let mut found = (String::new(), String::new());
+    bed.eventually("one claim, ready", || {
+        let claims: Vec<NodeClaim> = bed.list();
+        expect(claims.len(), 1)?;
+        let status = claims[0].status.clone().unwrap_or_default();
+        let ready = find_condition(&status.conditions, "Ready").map(|one| one.status.as_str() == "True");
+        expect(ready, Some(true))?;
+        found = (claims[0].name_any(), status.provider_id.unwrap_or_default());
+        Ok(())
+    });
+    found
+}
+
 #[test]
-fn nothing_is_lost_or_doubled_by_kills_while_aws_fails() {
-    let kills: usize = std::env::var("VENEER_KILLS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(10);
+fn nodes_follow_their_class_when_it_changes() {
     let bed = Bed::start();
     bed.pool(&["on-demand"]);
     bed.deployment(1);
-    bed.aws
-        .control(&json!({"fail": 0.1, "lose": 0.15, "hidden": 2.0, "throttle": {"CreateFleet": 3}}))
-        .unwrap();
-    // A sequence that is the same in every run.
-    let mut random: u64 = 0x2545_F491_4F6C_DD1D;
-    for _ in 0..kills {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        bed.scale(usize::try_from(random % 5).unwrap());
-        let veneer = bed.veneer();
-        std::thread::sleep(Duration::from_millis(400 + random % 2600));
-        drop(veneer);
-    }
-    bed.aws
-        .control(&json!({"fail": 0.0, "lose": 0.0, "hidden": 0.0, "throttle": {}}))
-        .unwrap();
-    bed.scale(3);
     let _veneer = bed.veneer();
-    bed.all_run(3);
-    let took = bed.consistent(Some(3));
-    let ever = bed.aws.instances(CLAIM_TAG).unwrap();
-    let mut by_claim: BTreeMap<&str, usize> = BTreeMap::new();
-    for (_, _, claim) in &ever {
-        *by_claim.entry(claim).or_default() += 1;
+    bed.all_run(1);
+    let (mut name, _) = only_claim(&bed);
+    let claims: Vec<NodeClaim> = bed.list();
+    let hash = claims[0].annotations()["karpenter.k8s.aws/ec2nodeclass-hash"].clone();
+    let classes: Api<EC2NodeClass> = Api::all(bed.client.clone());
+    let change = |spec: Value| {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        let (name, how) = ("default", PatchParams::default());
+        bed.runtime.block_on(classes.patch(name, &how, &patch)).unwrap();
+    };
+    let group = {
+        let made = [("GroupName", "other"), ("GroupDescription", "other")];
+        let made = bed.aws.call("ec2", "CreateSecurityGroup", &made).unwrap();
+        let (_, after) = made.split_once("<groupId>").unwrap();
+        after.split_once("</groupId>").unwrap().0.to_owned()
+    };
+    // The class itself, what its selectors find, and which image that is: each replaces the node, once.
+    let image = [
+        ("Name", "newer"),
+        ("Architecture", "x86_64"),
+        ("RootDeviceName", "/dev/xvda"),
+    ];
+    let image = bed.aws.call("ec2", "RegisterImage", &image).unwrap();
+    let (_, image) = image.split_once("<imageId>").unwrap();
+    let image = image.split_once("</imageId>").unwrap().0;
+    let changes = [
+        ("NodeClassDrifted", json!({"tags": {"team": "b"}})),
+        (
+            "SecurityGroupDrift",
+            json!({"securityGroupSelectorTerms": [{"id": group}]}),
+        ),
+        (
+            "AMIDrift",
+            json!({"amiFamily": "AL2023", "amiSelectorTerms": [{"id": image}]}),
+        ),
+    ];
+    for (reason, spec) in changes {
+        change(spec);
+        bed.eventually(&format!("the node is replaced because of {reason}"), || {
+            let claims: Vec<NodeClaim> = bed.list();
+            expect(claims.iter().filter(|claim| claim.name_any() == name).count(), 0)
+        });
+        bed.all_run(1);
+        bed.consistent(Some(1));
+        let (now, _) = only_claim(&bed);
+        assert_ne!(now, name);
+        name = now;
     }
-    let doubled: Vec<_> = by_claim.iter().filter(|(_, count)| **count > 1).collect();
-    println!(
-        "{kills} kills: {} instances for {} claims, settled after {took:?}",
-        ever.len(),
-        by_claim.len()
+    let claims: Vec<NodeClaim> = bed.list();
+    assert_ne!(
+        claims[0].annotations()["karpenter.k8s.aws/ec2nodeclass-hash"],
+        hash
     );
-    assert!(
-        doubled.is_empty(),
-        "more than one instance was launched for {doubled:?}"
+    assert_eq!(
+        claims[0].status.as_ref().unwrap().image_id.as_deref(),
+        Some(image)
+    );
+    let ever = bed.aws.instances(CLAIM_TAG).unwrap();
+    assert_eq!(
+        ever.len(),
+        4,
+        "one instance for each change and the first: {ever:?}"
     );
 }

@@ -169,6 +169,7 @@ impl Cloud {
                         capacity: BTreeMap::clone(&option.capacity),
                         allocatable: BTreeMap::clone(&option.allocatable),
                         image_id: None,
+                        annotations: Default::default(),
                     },
                     interrupted: false,
                 };

@@ -50,6 +50,8 @@ type Case struct {
 	Subnets          []Subnet                                      `json:"subnets"`
 	AMIs             []v1.AMI                                      `json:"amis"`
 	Context          *string                                       `json:"context"`
+	// What the launch templates are made of, if they are asked for, too.
+	Launch *Launch `json:"launch"`
 }
 
 // Type is a type of the region with the offerings of the case in place of its own.
@@ -87,6 +89,9 @@ type Subnet struct {
 type Answer struct {
 	Error   string   `json:"error,omitempty"`
 	Request *Request `json:"request,omitempty"`
+	// Every launch template and the fleet request as they go over the wire, if that was asked for.
+	Templates []map[string]string `json:"templates,omitempty"`
+	Fleet     map[string]string   `json:"fleet,omitempty"`
 }
 
 // Verb reads the region's types once, from the case of the verb instance-types that --region names.
@@ -134,8 +139,11 @@ func answer(in Case, known map[string]*cloudprovider.InstanceType, zones map[str
 	if in.MinValuesRelaxed {
 		claim.Annotations = lo.Assign(claim.Annotations, map[string]string{karpv1.NodeClaimMinValuesRelaxedAnnotationKey: "true"})
 	}
+	if in.Launch != nil {
+		return in.Launch.answer(ctx, in, claim, types, zones)
+	}
 	ec2 := &recorder{}
-	_, err = provider(ctx, ec2, in.Subnets).Create(ctx, nodeClass(in, zones), claim, map[string]string{}, types)
+	_, err = provider(ctx, ec2, in.Subnets, cluster{}).Create(ctx, nodeClass(in, zones), claim, map[string]string{}, types)
 	if err != nil {
 		return Answer{Error: err.Error()}, nil
 	}
@@ -199,18 +207,23 @@ func nodeClass(in Case, zones map[string]string) *v1.EC2NodeClass {
 	return result
 }
 
-func provider(ctx context.Context, ec2 *recorder, subnets []Subnet) *instance.DefaultProvider {
+func provider(ctx context.Context, ec2 *recorder, subnets []Subnet, of cluster) *instance.DefaultProvider {
 	newCache := func() *cache.Cache { return cache.New(time.Hour, time.Hour) }
 	addresses := newCache()
 	for _, subnet := range subnets {
 		addresses.SetDefault(subnet.ID, subnet.Addresses)
 	}
+	dns, ca, cidr := lo.CoalesceOrEmpty(of.DNS, "10.0.100.10"), of.CA, of.CIDR
+	if of == (cluster{}) {
+		ca, cidr = lo.ToPtr("Y2EK"), lo.ToPtr("10.100.0.0/16")
+	}
+	region := lo.CoalesceOrEmpty(of.Region, "us-east-1")
 	subnetProvider := subnet.NewDefaultProvider(ec2, newCache(), addresses)
 	placementGroups := placementgroup.NewProvider(ec2, newCache(), newCache())
-	templates := launchtemplate.NewDefaultProvider(ctx, newCache(), ec2, nil, amifamily.NewDefaultResolver("us-east-1"), nil,
-		subnetProvider, placementGroups, lo.ToPtr("Y2EK"), make(chan struct{}), net.ParseIP("10.0.100.10"), "https://cluster")
-	templates.ClusterCIDR.Store(lo.ToPtr("10.100.0.0/16"))
-	return instance.NewDefaultProvider(ctx, "us-east-1", nil, ec2, awscache.NewUnavailableOfferings(), subnetProvider, templates, nil,
+	templates := launchtemplate.NewDefaultProvider(ctx, newCache(), ec2, nil, amifamily.NewDefaultResolver(region), nil,
+		subnetProvider, placementGroups, ca, make(chan struct{}), net.ParseIP(dns), "https://cluster")
+	templates.ClusterCIDR.Store(cidr)
+	return instance.NewDefaultProvider(ctx, region, nil, ec2, awscache.NewUnavailableOfferings(), subnetProvider, templates, nil,
 		placementGroups, arczonalshift.NewNoopProvider(), newCache())
 }
 

@@ -53,6 +53,9 @@ type recorder struct {
 	sync.Mutex
 	templates map[string]*ec2types.RequestLaunchTemplateData
 	fleet     *ec2.CreateFleetInput
+	// The same as they go over the wire.
+	wire      map[string]map[string]string
+	wireFleet map[string]string
 }
 
 func (r *recorder) DescribeLaunchTemplates(context.Context, *ec2.DescribeLaunchTemplatesInput, ...func(*ec2.Options)) (*ec2.DescribeLaunchTemplatesOutput, error) {
@@ -64,8 +67,10 @@ func (r *recorder) CreateLaunchTemplate(_ context.Context, input *ec2.CreateLaun
 	defer r.Unlock()
 	if r.templates == nil {
 		r.templates = map[string]*ec2types.RequestLaunchTemplateData{}
+		r.wire = map[string]map[string]string{}
 	}
 	r.templates[*input.LaunchTemplateName] = input.LaunchTemplateData
+	r.wire[*input.LaunchTemplateName] = templateOnTheWire(input)
 	return &ec2.CreateLaunchTemplateOutput{LaunchTemplate: &ec2types.LaunchTemplate{LaunchTemplateName: input.LaunchTemplateName}}, nil
 }
 
@@ -73,6 +78,7 @@ func (r *recorder) CreateFleet(_ context.Context, input *ec2.CreateFleetInput, _
 	r.Lock()
 	defer r.Unlock()
 	r.fleet = input
+	r.wireFleet = fleetOnTheWire(input)
 	first := input.LaunchTemplateConfigs[0].Overrides[0]
 	return &ec2.CreateFleetOutput{Instances: []ec2types.CreateFleetInstance{{
 		InstanceIds:  []string{"i-1"},

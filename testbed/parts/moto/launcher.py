@@ -3,13 +3,15 @@ take time, lists that lag behind, throttling, credentials that expire, a clock o
 
     launcher.py PORT
 
-POST /_testbed/control takes a JSON object of the settings below; GET /_testbed/requests gives what was asked so far.
+POST /_testbed/control takes a JSON object of the settings below; GET /_testbed/requests gives what was asked so far,
+and GET /_testbed/count how many requests that were, and how many launches.
 """
 
 import copy
 import datetime
 import io
 import json
+import os
 import random
 import sys
 import threading
@@ -27,6 +29,7 @@ from moto.ec2.models import ec2_backends
 from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
+from moto.ec2.responses.spot_instances import SpotInstances
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import WSGIRequestHandler, run_simple
 
@@ -36,6 +39,10 @@ SETTINGS = {
     "short": [],
     # List prices by type, for strategies that go by them.
     "prices": {},
+    # Spot prices by TYPE:ZONE; of others there is no history.
+    "spot": {},
+    # How many entries of offerings and prices come with one request at most.
+    "page": 1000,
     # Seconds that an instance takes to start, to stop and to end.
     "boot": 0.0,
     "stop": 0.0,
@@ -71,6 +78,8 @@ def is_due(share):
 
 REQUESTS = []
 TOKENS = {}
+CALLS = os.environ.get("VENEER_AWS_CALLS")
+NOTED = set()
 # Whether the request that this thread serves sees lists that lag behind: those of the tests' own set-up do not.
 ASKING = threading.local()
 
@@ -282,6 +291,37 @@ def launch(response, template, override, capacity_type, specifications):
 
 Fleets.create_fleet = create_fleet
 
+# --- offerings and spot prices ----------------------------------------------------------------------------------------
+
+
+def paged(self, key, entries):
+    first = int(self._get_param("NextToken") or 0)
+    after = first + min(int(self._get_param("MaxResults") or 1000), SETTINGS["page"])
+    return ActionResult({key: entries[first:after], "NextToken": str(after) if after < len(entries) else None})
+
+
+def describe_instance_type_offerings(self):
+    found = self.ec2_backend.describe_instance_type_offerings(self._get_param("LocationType"), self._filters_from_querystring())
+    return paged(self, "InstanceTypeOfferings", found)
+
+
+def describe_spot_price_history(self):
+    now = datetime.datetime.now(datetime.timezone.utc)
+    history = []
+    for place, price in SETTINGS["spot"].items():
+        instance_type, zone = place.split(":")
+        # The newest price is what counts, wherever it stands.
+        for age, spot_price in ((60, price), (7200, price * 2)):
+            history.append({
+                "InstanceType": instance_type, "AvailabilityZone": zone, "SpotPrice": str(spot_price),
+                "ProductDescription": "Linux/UNIX", "Timestamp": now - datetime.timedelta(seconds=age),
+            })
+    return paged(self, "SpotPriceHistory", history)
+
+
+InstanceResponse.describe_instance_type_offerings = describe_instance_type_offerings
+SpotInstances.describe_spot_price_history = describe_spot_price_history
+
 # --- images -----------------------------------------------------------------------------------------------------------
 
 original_register = AmisResponse.register_image
@@ -352,6 +392,14 @@ def refusal(action, service, environ, body):
     return None
 
 
+def noted(service, action):
+    """Notes for the whole run of tests which calls were made, where VENEER_AWS_CALLS names a folder."""
+    if CALLS and (service, action) not in NOTED:
+        NOTED.add((service, action))
+        with open(os.path.join(CALLS, str(os.getpid())), "a") as file:
+            file.write(f"{service}:{action}\n")
+
+
 def application(moto):
     def serve(environ, start_response):
         def answer(status, kind, body):
@@ -372,6 +420,9 @@ def application(moto):
         if path == "/_testbed/requests":
             with LOCK:
                 return answer(200, "application/json", json.dumps(REQUESTS))
+        if path == "/_testbed/count":
+            with LOCK:
+                return answer(200, "application/json", json.dumps([len(REQUESTS), len(TOKENS)]))
         if not environ.get("HTTP_AUTHORIZATION"):
             return moto(environ, start_response)
         _, _, service, _, _ = scope(environ)
@@ -384,6 +435,7 @@ def application(moto):
         if is_ours:
             with LOCK:
                 refused = refusal(action, service, environ, body)
+                noted(service, action)
                 entry = {"service": service, "action": action, "request": said, "refused": bool(refused), "bytes": len(body)}
                 REQUESTS.append(entry)
             if refused:
@@ -399,7 +451,8 @@ def application(moto):
             state["status"], state["headers"] = status, headers
             return lambda data: None
 
-        ASKING.lags = is_ours
+        # Only lists lag: a launch knows what it has just made.
+        ASKING.lags = is_ours and action == "DescribeInstances"
         chunks = b"".join(moto(environ, remember))
         entry["bytes"] = entry.get("bytes", 0) + len(chunks)
         if is_ours and is_due(SETTINGS["lose"]):

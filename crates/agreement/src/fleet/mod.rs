@@ -48,18 +48,18 @@ pub struct Fleets {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Case {
-    types: Vec<CaseType>,
-    requirements: Vec<CaseRequirement>,
-    requests: BTreeMap<&'static str, String>,
+    pub(crate) types: Vec<CaseType>,
+    pub(crate) requirements: Vec<CaseRequirement>,
+    pub(crate) requests: BTreeMap<&'static str, String>,
     min_values_relaxed: bool,
     best_effort: bool,
     subnets: Vec<CaseSubnet>,
-    amis: Vec<CaseAmi>,
+    pub(crate) amis: Vec<CaseAmi>,
     context: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
-struct CaseType {
+pub(crate) struct CaseType {
     name: String,
     offerings: Vec<CaseOffering>,
 }
@@ -86,7 +86,7 @@ struct CaseReservation {
 
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct CaseRequirement {
+pub(crate) struct CaseRequirement {
     key: &'static str,
     operator: &'static str,
     values: Vec<String>,
@@ -102,9 +102,9 @@ struct CaseSubnet {
 }
 
 #[derive(Debug, Serialize)]
-struct CaseAmi {
-    id: String,
-    name: String,
+pub(crate) struct CaseAmi {
+    pub(crate) id: String,
+    pub(crate) name: String,
     requirements: Vec<CaseRequirement>,
 }
 
@@ -191,7 +191,7 @@ impl Fleets {
         })
     }
 
-    fn ours(&self, case: &Case) -> Result<Result<Fleet, LaunchError>> {
+    pub(crate) fn ours(&self, case: &Case) -> Result<Result<Fleet, LaunchError>> {
         let mut vocabulary = self.catalogue.vocabulary.clone();
         let mut requirements = Requirements::new();
         for one in &case.requirements {

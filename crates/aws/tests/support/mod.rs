@@ -6,6 +6,7 @@
     clippy::indexing_slicing,
     reason = "helpers of tests fail the test, and read better so"
 )]
+#![allow(dead_code, reason = "not every test uses every helper")]
 
 use std::sync::Arc;
 

@@ -267,6 +267,7 @@ fn launched(node: &Node) -> Launched {
         capacity: status.capacity.unwrap_or_default(),
         allocatable: status.allocatable.unwrap_or_default(),
         image_id: None,
+        annotations: Default::default(),
     }
 }
 

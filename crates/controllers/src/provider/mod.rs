@@ -3,9 +3,13 @@
 pub mod ec2;
 pub mod kwok;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use veneer_api::NodeClaim;
+use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
-use veneer_engine::plan::{Instance, Shortage};
+use veneer_engine::plan::{Instance, NodeClassHash, Shortage};
 use veneer_engine::provision::LaunchOption;
 
 /// Why there is no instance.
@@ -66,6 +70,21 @@ pub trait Provider: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// A newer catalogue than before, if there is one since the last time this was asked.
+    fn take_catalogue(&self) -> Option<Arc<Catalogue>> {
+        None
+    }
+
+    /// The fingerprints of node classes, where there are any.
+    fn node_class_hashes(&self) -> Vec<NodeClassHash> {
+        Vec::new()
+    }
+
+    /// Claims whose instance is not what would be launched for them now, by name, and why.
+    fn drifted(&self) -> BTreeMap<String, &'static str> {
+        BTreeMap::new()
+    }
+
     /// Called once after a start with the claims that have an instance but no node.
-    fn resume(&self, claims: &[std::sync::Arc<NodeClaim>]);
+    fn resume(&self, claims: &[Arc<NodeClaim>]);
 }

@@ -258,10 +258,15 @@ impl<P: Provider> Controller<P> {
         let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
         snapshot.instances = self.executor.provider.instances();
+        snapshot.node_class_hashes = self.executor.provider.node_class_hashes();
+        snapshot.drifted = self.executor.provider.drifted();
         snapshot.shortages = self.executor.shortages();
         snapshot.launching = self.executor.launching();
         self.meters.pools(&snapshot);
         self.cycle.learn(self.ledger.get());
+        if let Some(catalogue) = self.executor.provider.take_catalogue() {
+            self.cycle.trade(catalogue);
+        }
         let pass = self.cycle.pass(&mut snapshot, world, now);
         let took = began.elapsed();
         self.report(&pass, took);

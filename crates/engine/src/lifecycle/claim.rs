@@ -41,6 +41,8 @@ pub struct Launched {
     pub allocatable: ResourceList,
     /// Its machine image.
     pub image_id: Option<String>,
+    /// Annotations of its claim: what it was made from.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// What has to be written once a claim has its instance. Labels come first: a claim with a provider id has them.
@@ -78,7 +80,7 @@ pub fn after_launch(claim: &NodeClaim, launched: &Launched, now: Timestamp) -> [
         Action::PatchClaim {
             target: target.clone(),
             labels,
-            annotations: BTreeMap::new(),
+            annotations: launched.annotations.clone(),
             finalizers: None,
         },
         Action::ClaimStatus {
@@ -397,7 +399,8 @@ pub(super) fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str
     let hash =
         hashes.find(|one| one.group == class.group && one.kind == class.kind && one.name == class.name);
     let pool_hash = view.pool_hashes.get(name(&pool.metadata));
-    drift::reason(claim, pool, pool_hash.map_or("", String::as_str), hash)
+    let says_provider = || view.snapshot.drifted.get(name(&claim.metadata)).copied();
+    drift::reason(claim, pool, pool_hash.map_or("", String::as_str), hash).or_else(says_provider)
 }
 
 /// Whether a claim has been registered.

@@ -29,6 +29,8 @@ pub struct Snapshot {
     pub node_classes: Vec<NodeClass>,
     /// The fingerprints of node classes, where their provider keeps any.
     pub node_class_hashes: Vec<NodeClassHash>,
+    /// Claims whose instance is not what their provider would launch now, by name, and why.
+    pub drifted: BTreeMap<String, &'static str>,
     /// Every DaemonSet.
     pub daemon_sets: Vec<Arc<DaemonSet>>,
     /// Every claim on a volume.

@@ -317,6 +317,7 @@ impl World {
             capacity: BTreeMap::clone(&option.capacity),
             allocatable: BTreeMap::clone(&option.allocatable),
             image_id: None,
+            annotations: Default::default(),
         };
         for action in after_launch(claim, &launched, self.now) {
             self.act(action);

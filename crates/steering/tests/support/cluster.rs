@@ -526,6 +526,7 @@ impl Cluster {
             capacity: std::collections::BTreeMap::clone(&option.capacity),
             allocatable: std::collections::BTreeMap::clone(&option.allocatable),
             image_id: None,
+            annotations: Default::default(),
         };
         for action in after_launch(claim, &launched, self.now) {
             self.act(action);

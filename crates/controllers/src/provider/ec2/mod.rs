@@ -5,7 +5,8 @@ mod interruptions;
 
 pub(crate) use interruptions::follow as follow_interruptions;
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
@@ -13,11 +14,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use tracing::{info, warn};
-use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, NodeClaim, find_condition};
-use veneer_aws::{CLAIM_TAG, Cluster, Failure, Machine};
+use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, NodeClaim, find_condition, labels};
+use veneer_aws::{CLAIM_TAG, CLASS_HASH_VERSION, Cluster, Failure, Machine};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
-use veneer_engine::plan::{Instance, InstanceState, Shortage, is_deleting};
+use veneer_engine::plan::{Instance, InstanceState, NodeClassHash, Shortage, is_deleting};
 use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider};
@@ -27,6 +28,8 @@ use crate::standalone::{Stores, locked};
 const LIST: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(15));
 /// How often unused launch templates are looked for.
 const TIDY: Duration = Duration::from_secs(600);
+/// How often offerings and spot prices are asked for.
+const MARKET: Duration = Duration::from_secs(300);
 /// The pause after a failure that stands in the way of everything.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -55,6 +58,8 @@ pub struct Ec2 {
     queue: Option<String>,
     version: String,
     cluster_name: String,
+    /// The catalogue with what EC2 says of the market, until it is taken.
+    fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
 }
 
 impl Ec2 {
@@ -111,6 +116,7 @@ impl Ec2 {
             queue: settings.interruption_queue.clone(),
             version,
             cluster_name: settings.cluster_name.clone(),
+            fresh: Arc::default(),
         }
     }
 
@@ -145,6 +151,11 @@ impl Ec2 {
                 }
             }
         };
+        let market = watch_market(
+            Arc::clone(&self.aws),
+            Arc::clone(&self.stores),
+            Arc::clone(&self.fresh),
+        );
         let site = veneer_aws::node_class::Site {
             cluster_name: self.cluster_name.clone(),
             kubernetes_version: self.version.clone(),
@@ -156,7 +167,7 @@ impl Ec2 {
             site,
         );
         async move {
-            tokio::join!(lists, tidy, classes);
+            tokio::join!(lists, tidy, market, classes);
         }
     }
 
@@ -176,6 +187,36 @@ impl Ec2 {
                 "EC2NodeClass {wanted} is being looked up"
             ))),
         }
+    }
+}
+
+/// Keeps the catalogue up to date with the market; what cannot be asked stays as it was.
+async fn watch_market(
+    aws: Arc<veneer_aws::Ec2>,
+    stores: Arc<Stores>,
+    fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
+) {
+    let mut known = veneer_aws::Market::default();
+    loop {
+        match aws.market(now()).await {
+            Ok(market) if market != known => {
+                let (catalogue, changes) = aws.catalogue_with(&market);
+                info!(
+                    spot_prices = changes.priced,
+                    not_offered = changes.withdrawn,
+                    unknown_types = changes.unknown,
+                    "EC2 told its offerings and spot prices"
+                );
+                *fresh.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
+                known = market;
+                stores.wake();
+            }
+            Ok(_) => {}
+            Err(error) => {
+                warn!(%error, "cannot ask for offerings and spot prices; what was known still counts");
+            }
+        }
+        tokio::time::sleep(MARKET).await;
     }
 }
 
@@ -234,6 +275,32 @@ impl Provider for Ec2 {
 
     fn take_shortages(&self) -> Vec<Shortage> {
         self.aws.take_shortages()
+    }
+
+    fn take_catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.fresh.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn node_class_hashes(&self) -> Vec<NodeClassHash> {
+        let classes = locked(&self.stores.ec2_node_classes);
+        let hash = |class: &Arc<EC2NodeClass>| NodeClassHash {
+            group: labels::aws::GROUP.to_owned(),
+            kind: "EC2NodeClass".to_owned(),
+            name: class.metadata.name.clone().unwrap_or_default(),
+            key: labels::aws::NODE_CLASS_HASH.to_owned(),
+            hash: self.aws.class_hash(class),
+            version_key: labels::aws::NODE_CLASS_HASH_VERSION.to_owned(),
+            version: CLASS_HASH_VERSION.to_owned(),
+        };
+        classes.objects().map(hash).collect()
+    }
+
+    fn drifted(&self) -> BTreeMap<String, &'static str> {
+        let classes: Vec<Arc<EC2NodeClass>> = {
+            let classes = locked(&self.stores.ec2_node_classes);
+            classes.objects().cloned().collect()
+        };
+        self.aws.drifted(classes.iter().map(AsRef::as_ref))
     }
 
     fn resume(&self, _: &[Arc<NodeClaim>]) {
