@@ -15,6 +15,9 @@ use veneer_engine::plan::{
 };
 use veneer_engine::provision::LaunchOption;
 
+/// Says what of a state is not as it should be.
+pub type Check = fn(&Snapshot) -> Result<(), String>;
+
 /// A state, a plan, and what follows.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
@@ -25,7 +28,7 @@ pub struct Case {
     /// The plan. Each list is carried out when the one before it has had its effect.
     pub plans: &'static [fn(&Snapshot) -> Vec<Action>],
     /// What has to hold after each plan, or what does not.
-    pub holds: &'static [fn(&Snapshot) -> Result<(), String>],
+    pub holds: &'static [Check],
 }
 
 const FINALIZER: &str = "karpenter.sh/termination";

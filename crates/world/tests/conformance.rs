@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::indexing_slicing,
     reason = "helpers of tests fail as tests do"
 )]
 
