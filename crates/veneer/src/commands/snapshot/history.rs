@@ -115,8 +115,8 @@ pub(super) fn write(asked: &Asked<'_>, out: &mut impl Write) -> Result<(usize, V
     let count = workloads.len();
     let mut scenario = json!({"name": "history", "start": from.to_string(), "duration": asked.span.to_string(),
         "loadInterval": asked.step.to_string(), "objects": found.objects, "workloads": workloads});
-    if let Some(region) = found.region {
-        scenario["region"] = json!(region);
+    if let (Some(region), Some(scenario)) = (found.region, scenario.as_object_mut()) {
+        scenario.insert("region".to_owned(), region.into());
     }
     writeln!(
         out,
@@ -171,14 +171,14 @@ fn take(found: &mut Found, kind: &str, api_version: &str, value: Value) {
                 return;
             }
             found.objects.push(json!({"apiVersion": api_version, "kind": kind,
-                "metadata": {"name": value["metadata"]["name"], "annotations": of_veneer("annotations")},
-                "spec": value["spec"]}));
+                "metadata": {"name": value.pointer("/metadata/name"), "annotations": of_veneer("annotations")},
+                "spec": value.get("spec")}));
         }
         "DaemonSet" => {
             let kept = fields::keep(kind, value);
             found.objects.push(json!({"apiVersion": api_version, "kind": kind,
-                "metadata": {"name": kept["metadata"]["name"], "namespace": kept["metadata"]["namespace"]},
-                "spec": kept["spec"]}));
+                "metadata": {"name": kept.pointer("/metadata/name"), "namespace": kept.pointer("/metadata/namespace")},
+                "spec": kept.get("spec")}));
         }
         "Node" => {
             let region = value.pointer("/metadata/labels/topology.kubernetes.io~1region");
@@ -227,11 +227,12 @@ fn take_pod(found: &mut Found, value: Value) {
             return;
         }
     };
-    let mut labels = pod["metadata"]["labels"].take();
+    let mut taken = |path: &str| pod.pointer_mut(path).map(Value::take).unwrap_or_default();
+    let mut labels = taken("/metadata/labels");
     if let Some(labels) = labels.as_object_mut() {
         labels.remove("pod-template-hash");
     }
-    let mut spec = pod["spec"].take();
+    let mut spec = taken("/spec");
     if let Some(spec) = spec.as_object_mut() {
         spec.remove("nodeName");
         // The world has no volumes.
