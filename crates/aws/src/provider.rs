@@ -296,10 +296,17 @@ impl Ec2 {
                 "instance {id} was not launched for hibernation; stop it without, or launch another"
             ));
         }
-        self.client
-            .stop(id, hibernate)
-            .await
-            .map_err(|error| error.to_string())
+        let stopped = self.client.stop(id, hibernate).await;
+        stopped.map_err(|error| error.to_string())?;
+        self.moves(id, "stopping");
+        Ok(())
+    }
+
+    /// Remembers that an instance is on its way, so that the next list comes soon.
+    fn moves(&self, id: &str, state: &str) {
+        if let Some(machine) = self.memory().listed.get_mut(id) {
+            state.clone_into(&mut machine.state);
+        }
     }
 
     /// Starts a stopped instance. One that is starting or running is fine.
@@ -315,7 +322,11 @@ impl Ec2 {
                 )));
             }
         }
-        self.client.start(&machine.id).await.map_err(|error| {
+        let started = self.client.start(&machine.id).await;
+        if started.is_ok() {
+            self.moves(&machine.id, "pending");
+        }
+        started.map_err(|error| {
             if error.code() == "InsufficientInstanceCapacity" {
                 return Failure::InsufficientCapacity(vec![Shortage {
                     instance_type: machine.instance_type.clone(),

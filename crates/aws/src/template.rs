@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use serde_json::{Value, json};
 use veneer_api::ec2_node_class::{AmiFamily, BlockDevice, BlockDeviceMapping, Toggle};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
@@ -17,6 +18,8 @@ use crate::node_class::family;
 use crate::user_data::{Bootstrap, Error, Taint, go_duration};
 
 const GIB: f64 = 1_073_741_824.0;
+/// How large a root volume is whose class does not say it, in GiB.
+const ROOT: u64 = 20;
 /// Regions whose metadata service does not know IPv6.
 const NO_METADATA_IPV6: [&str; 6] = [
     "us-iso-east-1",
@@ -81,7 +84,7 @@ impl Draft<'_> {
             specifications.push(json!({"ResourceType": "spot-instances-request", "Tag": tag_list(&tags)}));
         }
         let mappings = spec.block_device_mappings.clone().filter(|list| !list.is_empty());
-        let mappings = mappings.unwrap_or_else(|| default_disks(&family));
+        let mut mappings = mappings.unwrap_or_else(|| default_disks(&family));
         let metadata = &spec.metadata_options;
         let ipv6 = (!NO_METADATA_IPV6.contains(&self.region)).then(|| metadata.http_protocol_ipv6.as_str());
         let is_reserved = self.part.reservation_id.is_some();
@@ -95,7 +98,11 @@ impl Draft<'_> {
             TargetCapacity::OnDemand | TargetCapacity::Spot => None,
         };
         let annotations = self.claim.metadata.annotations.as_ref();
-        let hibernates = annotations.is_some_and(|all| all.contains_key(veneer::HIBERNATION));
+        let hibernation = annotations.and_then(|all| all.get(veneer::HIBERNATION));
+        let hibernates = hibernation.is_some();
+        if let Some(memory) = hibernation {
+            take_memory(&mut mappings, gibibytes(memory).unwrap_or_default());
+        }
         let enclaves = self.claim.spec.resources.requests.keys();
         let enclaves = enclaves.clone().any(|key| key == "eks.amazonaws.com/nip-slots");
         let nested = spec
@@ -303,9 +310,7 @@ fn default_disks(family: &AmiFamily) -> Vec<BlockDeviceMapping> {
         ebs: Some(BlockDevice {
             encrypted: Some(true),
             volume_type: Some("gp3".into()),
-            volume_size: Some(k8s_openapi::apimachinery::pkg::api::resource::Quantity(
-                size.to_owned(),
-            )),
+            volume_size: Some(ApiQuantity(size.to_owned())),
             ..BlockDevice::default()
         }),
         ..BlockDeviceMapping::default()
@@ -336,6 +341,16 @@ fn disk(mapping: &BlockDeviceMapping) -> Value {
             "VolumeSize": ebs.volume_size.as_ref().and_then(|size| gibibytes(&size.0)),
         },
     })
+}
+
+/// Hibernation writes the memory to the root volume, which has to be encrypted and large enough.
+fn take_memory(mappings: &mut [BlockDeviceMapping], memory: u64) {
+    if let Some(root) = mappings.first_mut() {
+        let ebs = root.ebs.get_or_insert_default();
+        let size = ebs.volume_size.as_ref().and_then(|size| gibibytes(&size.0));
+        ebs.encrypted = Some(true);
+        ebs.volume_size = Some(ApiQuantity(format!("{}Gi", size.unwrap_or(ROOT) + memory)));
+    }
 }
 
 /// Whole GiB, rounded up.

@@ -25,4 +25,4 @@ pub use lease::Election;
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{ApplyRequest, Health, ServeError, Server};
-pub use steer::{Decisions, Known, PrometheusError, PrometheusSettings, SteeringSettings};
+pub use steer::{Decisions, Known, PrometheusError, PrometheusSettings, Series, SteeringSettings, history};

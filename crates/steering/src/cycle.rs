@@ -12,8 +12,10 @@ use veneer_engine::disruption::{self, Command, Fate, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, is_spare, is_used_spare, name};
-use veneer_engine::provision::{self, Batch, Market, Window};
+use veneer_engine::plan::{
+    Action, Plan, Snapshot, is_deleting, is_spare, is_spare_taint, is_used_spare, name, provider_id,
+};
+use veneer_engine::provision::{self, Batch, Market, Place, Window};
 
 use crate::cap;
 use crate::commitments::Ledger;
@@ -22,6 +24,12 @@ use crate::warm::{self, Mode, Spares};
 
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
+
+/// For how long the question which nodes can go waits until everything else has come to rest.
+const RESTLESS: SignedDuration = SignedDuration::from_secs(5);
+
+/// After this time a replacement is looked at again for which too little was left of a commitment.
+const HELD_BACK: SignedDuration = SignedDuration::from_mins(5);
 
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
@@ -69,6 +77,32 @@ pub struct Cycle {
     search: Search,
     disruption: Memory,
     fates: Arc<Vec<Fate>>,
+    rest: Rest,
+}
+
+/// Whether what was ordered still differs from pass to pass.
+#[derive(Debug, Default)]
+struct Rest {
+    orders: Vec<String>,
+    since: Option<Timestamp>,
+}
+
+impl Rest {
+    /// Whether the next snapshot will be another one, because something new was ordered, and there is time to wait for it.
+    /// What is ordered again and again holds nothing up.
+    fn is_far(&mut self, plan: &Plan, now: Timestamp) -> bool {
+        let orders = plan.actions.iter();
+        let orders = orders.filter(|action| !matches!(action, Action::Announce(_)));
+        let orders: Vec<String> = orders.map(ToString::to_string).collect();
+        let is_new = !orders.is_empty() && orders != self.orders;
+        self.orders = orders;
+        let since = *self.since.get_or_insert(now);
+        let is_far = is_new && now.duration_since(since).abs() < RESTLESS;
+        if !is_far {
+            self.since = None;
+        }
+        is_far
+    }
 }
 
 impl Cycle {
@@ -85,6 +119,7 @@ impl Cycle {
             search: Search::default(),
             disruption: Memory::default(),
             fates: Arc::default(),
+            rest: Rest::default(),
         }
     }
 
@@ -161,14 +196,29 @@ impl Cycle {
             pass.plan.look_again(now);
             return pass;
         }
+        if self.rest.is_far(&pass.plan, now) {
+            pass.plan.look_again(now);
+            return pass;
+        }
         snapshot.nominations = self.nominations(&demand, now);
-        let decision = disruption::decide(
+        if let Some(ledger) = &self.ledger {
+            snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);
+        }
+        let mut decision = disruption::decide(
             snapshot,
             &mut self.market,
             &self.rules.disruption,
             &mut self.disruption,
             now,
         );
+        if let Some(ledger) = &self.ledger {
+            if cap::hold_back(&mut decision, snapshot, ledger, &mut self.market) {
+                // It would be found again and again, as long as nothing changes.
+                let until = now.checked_add(HELD_BACK).unwrap_or(now);
+                self.disruption.wait(until);
+                decision.plan.look_again = Some(until);
+            }
+        }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
         self.fates = decision.fates;
@@ -198,6 +248,16 @@ impl Cycle {
         let until = now.checked_add(BELIEVED).unwrap_or(now);
         let places = promotion.expected.values().chain(&promotion.claims);
         self.given.extend(places.map(|place| (place.clone(), until)));
+        // What was started for pods is for them, also when another process did that.
+        for spare in spares.used.values().flatten().filter(|spare| !spare.has_pods) {
+            let until = spare.initialised().unwrap_or(now).checked_add(BELIEVED);
+            let Some(until) = until.ok().filter(|until| *until > now) else {
+                continue;
+            };
+            let node = spare.node.map(|node| name(&node.metadata).to_owned());
+            let places = node.into_iter().chain([spare.name().to_owned()]);
+            self.given.extend(places.map(|place| (place, until)));
+        }
         let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
@@ -215,20 +275,14 @@ impl Cycle {
         now: Timestamp,
     ) {
         pass.waiting = demand.len();
-        let claims = snapshot.node_claims.iter().map(|claim| &claim.metadata);
-        let nodes = snapshot.nodes.iter().map(|node| &node.metadata);
-        let places: BTreeSet<&str> = claims
-            .chain(nodes)
-            .filter(|metadata| !is_deleting(metadata))
-            .map(name)
-            .collect();
+        let places = places(snapshot);
         let window = self.rules.window;
-        let exists = |place: &str| places.contains(place);
+        let place = |place: &str| places.get(place).copied().unwrap_or(Place::Gone);
         if !self.pending.is_empty() {
             let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
             self.pending.retain(|pod, _| waiting.contains(pod));
         }
-        if let Err(again) = self.batch.take(demand, exists, world, window, now) {
+        if let Err(again) = self.batch.take(demand, place, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
@@ -244,6 +298,32 @@ impl Cycle {
             pending: decided.pending,
         });
     }
+}
+
+/// Where pods may have been sent: nodes, and claims by their own names, as long as no node stands for them.
+fn places(snapshot: &Snapshot) -> BTreeMap<&str, Place> {
+    let mut open: BTreeSet<&str> = BTreeSet::new();
+    let mut places: BTreeMap<&str, Place> = BTreeMap::new();
+    for node in snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata)) {
+        let spec = node.spec.as_ref();
+        let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
+        let is_open = lifecycle::is_ready(node) && !taints.any(is_spare_taint);
+        if is_open {
+            open.extend(spec.and_then(|spec| spec.provider_id.as_deref()));
+        }
+        let place = if is_open { Place::Open } else { Place::Coming };
+        places.insert(name(&node.metadata), place);
+    }
+    for claim in snapshot
+        .node_claims
+        .iter()
+        .filter(|claim| !is_deleting(&claim.metadata))
+    {
+        let is_open = provider_id(claim).is_some_and(|id| open.contains(id));
+        let place = if is_open { Place::Open } else { Place::Coming };
+        places.entry(name(&claim.metadata)).or_insert(place);
+    }
+    places
 }
 
 /// Whether an action launches spares, or says so.

@@ -17,6 +17,8 @@ use support::REGION;
 use veneer_api::NodePool;
 use veneer_engine::catalogue::aws;
 use veneer_engine::plan::{Action, NodeClass, Snapshot};
+use veneer_engine::provision::Market;
+use veneer_steering::cap;
 use veneer_steering::commitments::{Balance, Book, Doubt, Kind, Ledger, Target};
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
@@ -122,4 +124,98 @@ fn only_as_many_launches_as_the_plan_covers_are_drawn_to_it() {
         ["m5.xlarge", "m5.xlarge", "m5.xlarge"],
         "doubt changes nothing"
     );
+}
+
+/// Claims of running machines, oldest first.
+fn running(machines: &[(&str, &str, &str)]) -> Snapshot {
+    let claims = machines.iter().enumerate().map(|(at, (name, instance_type, capacity_type))| {
+        let claim = json!({"metadata": {"name": name, "creationTimestamp": format!("2025-12-01T00:00:{at:02}Z"),
+            "labels": {"node.kubernetes.io/instance-type": instance_type, "karpenter.sh/capacity-type": capacity_type}},
+            "spec": {"nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
+                "requirements": []}});
+        Arc::new(serde_json::from_value(claim).unwrap())
+    });
+    Snapshot {
+        node_claims: claims.collect(),
+        ..Snapshot::default()
+    }
+}
+
+fn paid_for(ledger: &Ledger, machines: &[(&str, &str, &str)]) -> Vec<String> {
+    let market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let snapshot = running(machines);
+    cap::paid_for(&snapshot, ledger, &market).into_iter().collect()
+}
+
+#[test]
+fn a_plan_that_is_used_up_still_pays_for_what_it_covers() {
+    let mut known = ledger(Ok(0.0));
+    let Some(Ok(book)) = known.books.get_mut(&Kind::Ec2InstanceSavingsPlan) else {
+        unreachable!()
+    };
+    // An m5.xlarge takes at least 28 % of its $0.192/h: two are covered, and a little of a third.
+    book.balances.insert(
+        Target::family("m5", REGION),
+        Ok(Balance {
+            owned: 0.11,
+            left: 0.0,
+            utilization: Some(100.0),
+        }),
+    );
+    let (m5, on_demand) = ("m5.xlarge", "on-demand");
+    let machines = [
+        ("a", m5, on_demand),
+        ("b", "c5.xlarge", on_demand),
+        ("c", m5, "spot"),
+        ("d", m5, on_demand),
+        ("e", m5, on_demand),
+        ("f", m5, on_demand),
+    ];
+    assert_eq!(paid_for(&known, &machines), ["a", "d", "e"]);
+}
+
+#[test]
+fn a_reservation_pays_for_as_many_as_it_has() {
+    let book = Book {
+        data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+        balances: BTreeMap::from([(
+            Target::reserved("m5.large", REGION),
+            Ok(Balance {
+                owned: 1.0,
+                left: 0.0,
+                utilization: None,
+            }),
+        )]),
+        unlisted: None,
+    };
+    let known = Ledger {
+        books: BTreeMap::from([(Kind::ReservedInstance, Ok(book))]),
+        age: None,
+    };
+    let machines = [
+        ("a", "m5.xlarge", "on-demand"),
+        ("b", "m5.large", "on-demand"),
+        ("c", "m5.large", "on-demand"),
+    ];
+    assert_eq!(paid_for(&known, &machines), ["b"]);
+}
+
+#[test]
+fn doubt_counts_as_paid_for() {
+    let doubt = || Doubt::QueryFailed("no answer".to_owned());
+    let machines = [
+        ("a", "m5.xlarge", "on-demand"),
+        ("b", "c5.xlarge", "on-demand"),
+        ("c", "m5.xlarge", "spot"),
+    ];
+    assert_eq!(
+        paid_for(&ledger(Err(doubt())), &machines),
+        ["a"],
+        "about one plan"
+    );
+    let silent = Ledger {
+        books: BTreeMap::from([(Kind::ComputeSavingsPlan, Err(doubt()))]),
+        age: None,
+    };
+    assert_eq!(paid_for(&silent, &machines), ["a", "b"], "about everything");
 }

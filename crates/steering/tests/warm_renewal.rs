@@ -85,36 +85,20 @@ fn hibernated_spares_are_renewed_after_sixty_days_and_drifted_ones_at_once() {
     let new = names(&cluster.spares("cold"));
     assert_ne!(new, old);
 
-    let drifted: veneer_api::Condition = serde_json::from_value(json!({
-        "type": "Drifted", "status": "True", "reason": "Drifted", "message": "",
-        "lastTransitionTime": "2026-01-01T00:00:00Z"}))
-    .unwrap();
-    let target = Target {
-        name: new[0].clone(),
-        ..Target::default()
-    };
-    cluster.edit_claim(&target, |claim| {
-        claim.status.as_mut().unwrap().conditions.push(drifted.clone());
-    });
-    cluster.settle();
-    assert_ne!(
-        names(&cluster.spares("cold")),
-        new,
-        "a stopped one that drifted is replaced"
-    );
-
-    // A running one that drifted is left alone until it is used.
+    // A running one that drifted is left alone until it is used; a stopped one would start as what nobody wants.
     cluster.overprovisioner("warm", count(1));
     cluster.settle();
     let warm = names(&cluster.spares("warm"));
-    let target = Target {
-        name: warm[0].clone(),
-        ..Target::default()
-    };
-    cluster.edit_claim(&target, |claim| {
-        claim.status.as_mut().unwrap().conditions.push(drifted);
+    cluster.edit_pool("default", |pool| {
+        let labels = &mut pool.spec.template.metadata.labels;
+        labels.insert("example.com/team".to_owned(), "blue".to_owned());
     });
     cluster.settle();
+    assert_ne!(names(&cluster.spares("cold")), new);
+    assert_eq!(
+        label(&cluster.spares("cold")[0].metadata, "example.com/team"),
+        Some("blue")
+    );
     assert_eq!(names(&cluster.spares("warm")), warm);
 }
 

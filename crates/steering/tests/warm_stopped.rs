@@ -107,6 +107,49 @@ fn a_start_that_never_joins_is_given_up_after_the_registration_timeout() {
 }
 
 #[test]
+fn a_spare_that_pods_get_before_its_launch_has_its_own_capacity_type_back() {
+    let mut cluster = Cluster::with_pool();
+    cluster.overprovisioner("cold", spec(json!({"sizing": {"count": 1}, "state": "Stopped"})));
+    let plan = cluster.decide();
+    for action in plan.actions {
+        cluster.act(action);
+    }
+    assert!(cluster.spares("cold")[0].status.is_none(), "not launched yet");
+    cluster.pod("a", "1");
+    cluster.settle();
+    let used = &cluster.used("cold")[0];
+    assert_eq!(cluster.node_of("a"), used.metadata.name);
+    let node = cluster.node(&cluster.node_of("a").unwrap());
+    for metadata in [&used.metadata, &node.metadata] {
+        assert_eq!(label(metadata, karpenter::CAPACITY_TYPE), Some("on-demand"));
+        assert_eq!(label(metadata, veneer::OVERPROVISIONED), Some("used"));
+    }
+    // It lives like any other node: empty, it goes.
+    let name = used.metadata.name.clone();
+    cluster.remove_pod("a");
+    cluster.pass_time(120);
+    cluster.settle();
+    assert!(cluster.claims(|claim| claim.metadata.name == name).is_empty());
+}
+
+#[test]
+fn a_hibernated_instance_keeps_its_type_and_makes_room_when_that_is_not_available() {
+    let mut cluster = Cluster::with_pool();
+    cluster.overprovisioner(
+        "cold",
+        spec(json!({"sizing": {"count": 1}, "state": "Hibernated", "strategy": "KeepMinimum"})),
+    );
+    cluster.settle();
+    cluster.short = vec!["small".to_owned()];
+    cluster.pod("a", "1");
+    cluster.settle();
+    assert_eq!(cluster.calls[..2], ["hibernate", "start small: short"]);
+    assert!(cluster.calls.contains(&"delete insufficient_capacity".to_owned()));
+    assert!(!cluster.calls.iter().any(|call| call.starts_with("change type")));
+    assert!(cluster.node_of("a").is_some(), "on a new node of another type");
+}
+
+#[test]
 fn a_stopped_instance_that_cannot_start_becomes_another_type_or_makes_room() {
     let mut cluster = Cluster::with_pool();
     cluster.overprovisioner(

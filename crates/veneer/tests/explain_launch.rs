@@ -362,8 +362,66 @@ fn what_is_not_there_is_named_with_what_is() {
 
 #[test]
 fn help_says_what_is_explained() {
-    for subject in ["node", "nodepool", "nodeclaim"] {
+    for subject in ["node", "nodepool", "nodeclaim", "overprovisioner"] {
         let said = veneer_at(100, &["explain", subject, "--help"]);
         insta::assert_snapshot!(format!("help_explain_{subject}"), said.out);
     }
+}
+
+#[test]
+fn an_overprovisioner_is_explained_at_any_time_and_names_what_is_wrong() {
+    let at = |time: &str, name: &str, more: &[&str]| {
+        let base = [
+            "explain",
+            "overprovisioner",
+            name,
+            "-f",
+            "examples/overprovisioner",
+            "--at",
+            time,
+            "-o",
+            "json",
+        ];
+        let said = veneer(&[&base[..], more].concat());
+        serde_json::from_str::<serde_json::Value>(&said.out).unwrap()
+    };
+    // Monday in Berlin: before, in and after office hours.
+    for (time, wanted) in [
+        ("2026-01-05T06:59:59Z", 2),
+        ("2026-01-05T07:00:00Z", 5),
+        ("2026-01-05T16:59:59Z", 5),
+        ("2026-01-05T17:00:00Z", 2),
+    ] {
+        let office = at(time, "office", &[]);
+        assert_eq!(office["nodePools"][0]["desired"], wanted, "{time}");
+        let launching = office["next"][0].as_str().unwrap();
+        assert!(
+            launching.contains(&format!("launching {wanted} Running spares")),
+            "{launching}"
+        );
+    }
+    // A share of no nodes is nothing, and stopped ones are not for companions.
+    let cold = at("2026-01-05T00:00:00Z", "event-cold", &[]);
+    assert_eq!(
+        (
+            &cold["nodePools"][0]["desired"],
+            cold["next"].as_array().unwrap().len()
+        ),
+        (&0.into(), 0)
+    );
+    let cold = at("2026-01-05T00:00:00Z", "event-cold", &["--companion"]);
+    assert!(
+        cold["status"]["conditions"]
+            .to_string()
+            .contains("run Veneer with --mode standalone")
+    );
+    let wrong = veneer(&[
+        "explain",
+        "overprovisioner",
+        "ofice",
+        "-f",
+        "examples/overprovisioner",
+    ]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("did you mean office?"), "{}", wrong.err);
 }

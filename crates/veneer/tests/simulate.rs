@@ -515,3 +515,66 @@ fn what_cannot_be_tried_is_named_with_what_can() {
         assert!(said.err.contains(expected), "{}", said.err);
     }
 }
+
+#[test]
+fn a_buffer_frontier_names_its_sources_and_refuses_what_it_cannot_read() {
+    let said = veneer(&[
+        "simulate",
+        "-f",
+        "examples/buffer",
+        "--buffer-frontier",
+        "-o",
+        "json",
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(
+        (&report["nodePool"], &report["arrivals"]),
+        (&"burst".into(), &"generated".into())
+    );
+    assert_eq!(report["podsPerNode"], 2, "3.92 CPUs take two pods of 1500m");
+    let mixes = report["mixes"].as_array().unwrap();
+    let best: Vec<_> = mixes.iter().filter(|one| one["best"] == true).collect();
+    assert!(best.len() > 2 && best.len() < mixes.len());
+    let p99 = |one: &serde_json::Value| one["p99"].as_f64().unwrap();
+    assert!(
+        p99(best[0]) >= 35.0 && p99(best[best.len() - 1]) <= 1.0,
+        "{best:?}"
+    );
+    let given = veneer(&[
+        "simulate",
+        "-f",
+        "examples/buffer",
+        "--buffer-frontier",
+        "-o",
+        "json",
+        "--latency",
+        "cold=2m,stopped=20s",
+        "--arrivals",
+        "hourly=0,burst=1,every=1h,life=1m",
+    ]);
+    let report: serde_json::Value = serde_json::from_str(&given.out).unwrap();
+    assert_eq!(report["pods"], 24);
+    assert_eq!(report["latencies"][2]["seconds"], 120.0);
+    assert_eq!(report["latencies"][2]["source"], "given");
+    assert_eq!(report["latencies"][0]["source"], "assumed");
+    assert_eq!(report["mixes"][0]["p50"], 120.0);
+    for (arguments, says) in [
+        (["--arrivals", "burst=many"], "burst: expected 0 to 10000"),
+        (["--latency", "warm=3s"], "expected running, stopped or cold"),
+        (["--latency", "cold"], "is no KEY=VALUE"),
+        (["--pool", "other"], "there is no NodePool other"),
+    ] {
+        let said = veneer(
+            &[
+                &["simulate", "-f", "examples/buffer", "--buffer-frontier"],
+                &arguments[..],
+            ]
+            .concat(),
+        );
+        assert!(
+            said.code == 2 && said.err.contains(says),
+            "{arguments:?}: {}",
+            said.err
+        );
+    }
+}

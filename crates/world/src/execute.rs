@@ -7,7 +7,9 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
-use veneer_engine::plan::{Action, Target, api_list, name, node_pool_of, provider_id};
+use veneer_engine::plan::{
+    Action, Shortage, Target, api_list, is_deleting, label, name, node_pool_of, provider_id,
+};
 use veneer_engine::provision::LaunchOption;
 
 use crate::chaos::{Bug, Fate};
@@ -42,7 +44,7 @@ impl From<Written> for Done {
 
 impl World {
     /// Carries actions out until a crash, if one comes; says whether anything changed.
-    pub(crate) fn carry_out(&mut self, actions: Vec<Action>) -> bool {
+    pub fn carry_out(&mut self, actions: Vec<Action>) -> bool {
         let mut changed = false;
         for action in actions {
             let key = action_key(&action);
@@ -255,6 +257,33 @@ impl World {
         Done::Changed
     }
 
+    /// As the Kubernetes driver handles a message of the queue: the claim goes while there is time to drain its node, and what EC2
+    /// takes back is not to be had for a while.
+    pub(crate) fn notice(&mut self, id: &str) -> bool {
+        let mut claims = self.objects.claims.values();
+        let claim = claims.find(|claim| provider_id(claim) == Some(id)).cloned();
+        let Some(claim) = claim.filter(|claim| !is_deleting(&claim.metadata)) else {
+            return false;
+        };
+        let of = |key: &str| label(&claim.metadata, key).unwrap_or_default().to_owned();
+        let shortage = Shortage {
+            instance_type: of(kubernetes::INSTANCE_TYPE),
+            capacity_type: karpenter::CAPACITY_TYPE_SPOT.to_owned(),
+            zone: of(kubernetes::ZONE),
+        };
+        let until = self.now.checked_add(SHORTAGE).unwrap_or(Timestamp::MAX);
+        self.memory.shortages.insert(shortage, until);
+        let action = Action::DeleteClaim {
+            target: Target::from(&claim.metadata),
+            reason: "spot_interrupted",
+        };
+        self.count(&action);
+        if self.objects.write(&action, self.now) == Written::Changed {
+            self.tell(&action);
+        }
+        true
+    }
+
     /// What is short is remembered, so that the next decision takes another type.
     fn start(&mut self, id: &str) -> Done {
         match self.cloud.start(id, self.now) {
@@ -311,7 +340,7 @@ impl World {
         let claim_name = name(&claim.metadata).to_owned();
         let is_heard = epoch == self.epoch;
         if is_heard {
-            self.memory.launching.remove(&claim_name);
+            self.is_answered(&claim_name);
         }
         let mut token = true;
         if let Some(faults) = &mut self.faults {
@@ -327,7 +356,15 @@ impl World {
         }
         let known = self.cloud.machines.len();
         let target = Target::from(&claim.metadata);
-        match self.cloud.launch(&claim_name, options, token, self.now) {
+        let is_new = self.cloud.of_claim(&claim_name).is_none();
+        let now = self.now;
+        let faults = self.faults.as_mut().filter(|_| is_new);
+        let launched = if faults.is_some_and(|faults| faults.fleet_is_short(now)) {
+            Err(options.first().map(shortage_of).into_iter().collect())
+        } else {
+            self.cloud.launch(&claim_name, options, token, now)
+        };
+        match launched {
             Ok(machine) => {
                 let launched = machine.described.clone();
                 let line = format!(
@@ -384,6 +421,14 @@ impl World {
         // A grid of five seconds: nodes of one batch join together.
         let more = Rng::of(self.seed, &["boot", claim]).below(spread / 5 + 1) * 5;
         shortest.0 + SignedDuration::from_secs(i64::try_from(more).unwrap_or_default())
+    }
+}
+
+fn shortage_of(option: &LaunchOption) -> Shortage {
+    Shortage {
+        instance_type: option.instance_type.clone(),
+        capacity_type: option.capacity_type.clone(),
+        zone: option.zone.clone(),
     }
 }
 

@@ -11,6 +11,7 @@
 pub mod billing;
 pub mod chaos;
 pub mod cloud;
+pub mod conformance;
 mod execute;
 mod life;
 pub mod manifests;

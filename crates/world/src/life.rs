@@ -26,9 +26,10 @@ const LEAVES: SignedDuration = SignedDuration::from_secs(3);
 const NOTICE: SignedDuration = SignedDuration::from_secs(120);
 
 impl World {
-    /// The load of the interval that begins now.
+    /// The load of the interval that begins now; says whether it is another one.
     pub(crate) fn load(&mut self) -> bool {
         let scenario = Arc::clone(&self.scenario);
+        let before = self.objects.version();
         let interval = scenario.load_interval.0;
         self.at(interval, Event::Load);
         for (number, workload) in scenario.workloads.iter().enumerate() {
@@ -39,7 +40,10 @@ impl World {
                     .filter(|(_, until)| *until > self.now);
                 let target = match scaled {
                     Some((count, _)) => *count,
-                    None => workloads::wanted(replicas, &workload.name, self.seed, self.now),
+                    None => {
+                        let times = (scenario.start, self.now);
+                        workloads::wanted(replicas, &workload.name, self.seed, times)
+                    }
                 };
                 self.targets.insert(number, target);
                 self.reconcile(number);
@@ -52,7 +56,7 @@ impl World {
             }
         }
         self.spot_market(interval);
-        true
+        self.objects.version() != before
     }
 
     /// Interrupts as many spot instances as the interval usually takes.
@@ -87,6 +91,13 @@ impl World {
             self.statistics.interruptions += 1;
             self.say(line);
             self.at(NOTICE, Event::Gone(id.clone()));
+            let delays = self.faults.as_mut().map_or_else(
+                || vec![SignedDuration::from_secs(1)],
+                |faults| faults.deliveries(),
+            );
+            for delay in delays {
+                self.at(delay, Event::Notice(id.clone()));
+            }
         }
     }
 
@@ -480,6 +491,7 @@ impl World {
         self.prices = Prices::of(&self.catalogue);
         // A new catalogue is a new market; what the cycle remembered beside it may be forgotten.
         self.cycle = Cycle::new(Arc::clone(&self.catalogue), self.rules.clone());
+        self.ask();
         self.objects.generation += 1;
         self.say(format!(
             "prices of {} change by a factor of {}",

@@ -74,6 +74,12 @@ impl Objects {
         self.versions.to_string()
     }
 
+    /// A number that grows with every change.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.versions
+    }
+
     /// What the API server adds to a new object.
     pub fn stamp(&mut self, metadata: &mut ObjectMeta, now: Timestamp) {
         let version = self.next_version();
@@ -127,6 +133,7 @@ impl Objects {
     /// Removes a pod for good.
     pub fn remove_pod(&mut self, key: &str, now: Timestamp) -> Option<Arc<Pod>> {
         let pod = self.pods.remove(key)?;
+        self.versions += 1;
         if let Some(node) = node_of(&pod) {
             if let Some(pods) = self.by_node.get_mut(node) {
                 pods.remove(key);
@@ -323,24 +330,31 @@ impl Objects {
         (expected, healthy, wanted)
     }
 
-    /// The budgets with what they allow now, as the disruption controller would write it.
-    #[must_use]
-    pub fn budgets_with_status(&self) -> Vec<Arc<PodDisruptionBudget>> {
+    /// The budgets with what they allow now, as the disruption controller would write it. One that allows what it did
+    /// is the same object, so that nobody looks at everything again.
+    pub fn budgets_with_status(&mut self) -> Vec<Arc<PodDisruptionBudget>> {
         let number = |count: usize| i32::try_from(count).unwrap_or(i32::MAX);
-        let budgets = self.budgets.values().map(|budget| {
+        let mut changed = Vec::new();
+        for (key, budget) in &self.budgets {
             let (expected, healthy, wanted) = self.counts(budget);
-            let mut budget = PodDisruptionBudget::clone(budget);
-            budget.status = Some(PodDisruptionBudgetStatus {
+            let status = PodDisruptionBudgetStatus {
                 current_healthy: Some(number(healthy)),
                 desired_healthy: Some(number(wanted)),
                 disruptions_allowed: Some(number(healthy.saturating_sub(wanted))),
                 expected_pods: Some(number(expected)),
                 observed_generation: budget.metadata.generation,
                 ..PodDisruptionBudgetStatus::default()
-            });
-            Arc::new(budget)
-        });
-        budgets.collect()
+            };
+            if budget.status.as_ref() != Some(&status) {
+                changed.push((key.clone(), status));
+            }
+        }
+        for (key, status) in changed {
+            if let Some(budget) = self.budgets.get_mut(&key) {
+                Arc::make_mut(budget).status = Some(status);
+            }
+        }
+        self.budgets.values().cloned().collect()
     }
 
     /// Whether disruption budgets let a pod go now, or which one does not.

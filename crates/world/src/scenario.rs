@@ -160,6 +160,7 @@ pub struct Workload {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Replicas {
     /// At the quietest hour.
+    #[serde(default)]
     pub min: u32,
     /// At the busiest hour; the same as `min` if absent.
     #[serde(default)]
@@ -173,6 +174,9 @@ pub struct Replicas {
     /// What is left of the curve above `min` on Saturday and Sunday, as a share.
     #[serde(default = "whole")]
     pub weekend: f64,
+    /// What was measured, instead of all this: how many pods from which time after the start on.
+    #[serde(default)]
+    pub trace: Vec<(Span, u32)>,
 }
 
 /// Jobs that arrive.
@@ -328,6 +332,8 @@ pub struct Steering {
     pub pricing: Pricing,
     /// How often Prometheus is asked.
     pub interval: Span,
+    /// Whether launches are charged to commitments at once; without it overlays go on and off by old data alone.
+    pub capped: bool,
 }
 
 impl Default for Steering {
@@ -338,6 +344,7 @@ impl Default for Steering {
             hysteresis: 5.0,
             pricing: Pricing::Ordered,
             interval: Span::seconds(300),
+            capped: true,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::execute::kind_of;
 /// Counters of one world.
 #[derive(Clone, Debug, Default)]
 pub struct Statistics {
-    /// Actions that changed something, and events.
+    /// Actions that changed something, and events that did; timers are none.
     pub steps: u64,
     /// How often the controllers looked.
     pub passes: u64,

@@ -133,24 +133,30 @@ impl World {
         self.steerer.as_ref()
     }
 
-    /// Prometheus is asked; the controllers look at the answer.
+    /// Prometheus is asked, and steering looks at the answer; says whether the others have to look too.
     pub(crate) fn observe(&mut self) -> bool {
-        let scenario = Arc::clone(&self.scenario);
+        self.ask();
+        self.steer()
+    }
+
+    /// Prometheus is asked.
+    pub(crate) fn ask(&mut self) {
         let now = self.now;
         let is_gap = self.gap_until.is_some_and(|until| until > now);
         let Some(steerer) = &mut self.steerer else {
-            return false;
+            return;
         };
         let observation = if is_gap {
             silence(now)
         } else {
-            steerer.observation(&scenario, now)
+            steerer.observation(&self.scenario, now)
         };
         let ledger = Ledger::read(&observation, &steerer.scope);
-        self.cycle.learn(Some(Arc::new(ledger.clone())));
+        if self.scenario.steering.capped {
+            self.cycle.learn(Some(Arc::new(ledger.clone())));
+        }
         steerer.decider.learn(now, ledger);
         self.claims_changed = true;
-        true
     }
 
     /// Decides about overlays when something that matters has changed, and writes them.
@@ -169,7 +175,7 @@ impl World {
             .collect();
         let mut machines = machines(seen.iter(), std::iter::empty(), &self.prices);
         let bugs = self.faults.as_ref().map(|faults| faults.bugs).unwrap_or_default();
-        if bugs.has(Bug::IgnoresTheCap) {
+        if bugs.has(Bug::IgnoresTheCap) || !self.scenario.steering.capped {
             machines.clear();
         }
         let existing: Vec<Existing> = self.objects.overlays.values().map(|one| existing(one)).collect();

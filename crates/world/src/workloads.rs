@@ -16,7 +16,19 @@ pub(crate) const WORKLOAD: &str = "app.kubernetes.io/name";
 
 /// How many pods a Deployment wants at a moment.
 #[must_use]
-pub(crate) fn wanted(replicas: &Replicas, workload: &str, seed: u64, now: Timestamp) -> u32 {
+pub(crate) fn wanted(
+    replicas: &Replicas,
+    workload: &str,
+    seed: u64,
+    (start, now): (Timestamp, Timestamp),
+) -> u32 {
+    if !replicas.trace.is_empty() {
+        let passed = now.duration_since(start);
+        let mut known = replicas.trace.iter().rev();
+        return known
+            .find(|(after, _)| after.0 <= passed)
+            .map_or(0, |(_, count)| *count);
+    }
     let max = f64::from(replicas.max.unwrap_or(replicas.min));
     let min = f64::from(replicas.min);
     let hour = hour_of_day(now);

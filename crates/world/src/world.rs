@@ -46,6 +46,8 @@ pub(crate) enum Event {
     Gone(String),
     /// An instance has stopped.
     Stopped(String),
+    /// A message says that an instance will be taken back; the same one may come twice.
+    Notice(String),
     /// The exporter looks.
     Export,
     /// Prometheus is asked.
@@ -64,6 +66,14 @@ pub(crate) struct Memory {
     pub(crate) launching: BTreeSet<String>,
     pub(crate) failed: BTreeMap<String, (Timestamp, SignedDuration)>,
     pub(crate) shortages: BTreeMap<Shortage, Timestamp>,
+}
+
+/// A second process that believes that it leads.
+#[derive(Debug)]
+struct Rival {
+    cycle: Cycle,
+    memory: Memory,
+    until: Timestamp,
 }
 
 /// A cluster, a cloud and a clock.
@@ -90,6 +100,7 @@ pub struct World {
     pub(crate) epoch: u64,
     pub(crate) steerer: Option<Steerer>,
     pub(crate) faults: Option<Box<Faults>>,
+    rival: Option<Box<Rival>>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     queued: u64,
     wake: Option<Timestamp>,
@@ -155,6 +166,7 @@ impl World {
             epoch: 0,
             steerer: scenario.steering.enabled.then(|| Steerer::new(&scenario)),
             faults: None,
+            rival: None,
             queue: BTreeMap::new(),
             queued: 0,
             wake: None,
@@ -231,13 +243,27 @@ impl World {
         let mut changed = false;
         while self.next() <= self.now {
             if let Some((_, event)) = self.queue.pop_first() {
-                self.statistics.steps += 1;
-                changed |= self.happen(event);
+                let is_timer = matches!(event, Event::Wake);
+                let matters = self.happen(event);
+                self.statistics.steps += u64::from(matters && !is_timer);
+                changed |= matters;
             }
         }
         if changed {
             self.control();
         }
+    }
+
+    /// Lets things happen for a while without any controller looking at them.
+    pub fn idle(&mut self, span: SignedDuration) {
+        let until = self.now.checked_add(span).unwrap_or(self.now);
+        while self.next() <= until {
+            if let Some(((at, _), event)) = self.queue.pop_first() {
+                self.now = self.now.max(at);
+                self.happen(event);
+            }
+        }
+        self.now = until;
     }
 
     /// Says whether the controllers have to look.
@@ -257,6 +283,7 @@ impl World {
             Event::Joins(id) => self.joins(&id),
             Event::Gone(id) => self.instance_gone(&id),
             Event::Stopped(id) => self.instance_stopped(&id),
+            Event::Notice(id) => self.notice(&id),
             Event::Export => {
                 let applied = self.rates();
                 let (scenario, now) = (Arc::clone(&self.scenario), self.now);
@@ -323,31 +350,12 @@ impl World {
         for _ in 0..MAX_PASSES {
             let mut changed = self.bind_pods();
             changed |= self.steer();
-            let mut snapshot = self.snapshot();
-            let (now, generation) = (self.seen_now(), self.objects.generation);
-            let mut pass = self.cycle.pass(&mut snapshot, generation, now);
-            if let Some(faults) = &self.faults {
-                faults.bugs.spoil_plan(&mut pass.plan, &snapshot);
-                if faults.was_stale {
-                    // A watch that comes through later wakes the controllers.
-                    pass.plan
-                        .look_again(now.checked_add(SignedDuration::from_secs(2)).unwrap_or(now));
-                }
-            }
-            self.statistics.passes += 1;
-            if let Some(decided) = &pass.decided {
-                for (pod, reasons) in decided.pending.iter().take(3) {
-                    let why = reasons
-                        .first()
-                        .map(|reason| reason.message.clone())
-                        .unwrap_or_default();
-                    self.say(format!("{pod} stays pending: {why}"));
-                }
-            }
-            let look_again = pass.plan.look_again;
-            changed |= self.carry_out(pass.plan.actions);
+            let (acted, look_again) = self.pass();
+            changed |= acted;
+            let (rival_acted, rival_looks) = self.rival_pass();
+            changed |= rival_acted;
             if !changed {
-                self.wake_at(look_again);
+                self.wake_at(look_again.into_iter().chain(rival_looks).min());
                 self.statistics.pass_peak(self.objects.nodes.len());
                 return;
             }
@@ -358,6 +366,73 @@ impl World {
                 .checked_add(SignedDuration::from_secs(1))
                 .unwrap_or(self.now),
         ));
+    }
+
+    /// One pass of standalone mode; says whether it changed anything, and when it wants to look again.
+    fn pass(&mut self) -> (bool, Option<Timestamp>) {
+        let mut snapshot = self.snapshot();
+        let (now, generation) = (self.seen_now(), self.objects.generation);
+        let mut pass = self.cycle.pass(&mut snapshot, generation, now);
+        if let Some(faults) = &self.faults {
+            faults.bugs.spoil_plan(&mut pass.plan, &snapshot);
+            if faults.was_stale {
+                // A watch that comes through later wakes the controllers.
+                pass.plan
+                    .look_again(now.checked_add(SignedDuration::from_secs(2)).unwrap_or(now));
+            }
+        }
+        self.statistics.passes += 1;
+        if let Some(decided) = &pass.decided {
+            for (pod, reasons) in decided.pending.iter().take(3) {
+                let why = reasons
+                    .first()
+                    .map(|reason| reason.message.clone())
+                    .unwrap_or_default();
+                self.say(format!("{pod} stays pending: {why}"));
+            }
+        }
+        let look_again = pass.plan.look_again;
+        (self.carry_out(pass.plan.actions), look_again)
+    }
+
+    /// The pass of the second process, if there is one at the moment.
+    fn rival_pass(&mut self) -> (bool, Option<Timestamp>) {
+        let Some(mut rival) = self.rival.take().filter(|rival| rival.until > self.now) else {
+            return (false, None);
+        };
+        let epoch = self.epoch;
+        std::mem::swap(&mut self.cycle, &mut rival.cycle);
+        std::mem::swap(&mut self.memory, &mut rival.memory);
+        let passed = self.pass();
+        if self.epoch == epoch {
+            std::mem::swap(&mut self.cycle, &mut rival.cycle);
+            std::mem::swap(&mut self.memory, &mut rival.memory);
+            self.rival = Some(rival);
+        }
+        passed
+    }
+
+    /// For a while, a second process believes that it leads.
+    pub(crate) fn split(&mut self, lasts: SignedDuration) {
+        self.say("two controllers believe that they lead".to_owned());
+        let mut cycle = Cycle::new(Arc::clone(&self.catalogue), self.rules.clone());
+        if let Some(ledger) = self.steerer.as_ref().and_then(Steerer::ledger) {
+            cycle.learn(Some(Arc::new(ledger.clone())));
+        }
+        self.rival = Some(Box::new(Rival {
+            cycle,
+            memory: Memory::default(),
+            until: self.now.checked_add(lasts).unwrap_or(self.now),
+        }));
+        self.wake_after(SignedDuration::from_secs(1));
+    }
+
+    /// A launch has been answered, whoever asked for it.
+    pub(crate) fn is_answered(&mut self, claim: &str) {
+        self.memory.launching.remove(claim);
+        if let Some(rival) = &mut self.rival {
+            rival.memory.launching.remove(claim);
+        }
     }
 
     fn wake_at(&mut self, at: Option<Timestamp>) {
@@ -452,12 +527,15 @@ impl World {
     /// The controllers are killed and start again, with nothing but the objects.
     pub fn crash(&mut self) {
         self.epoch += 1;
+        self.rival = None;
         self.memory = Memory::default();
         self.cycle = Cycle::new(Arc::clone(&self.catalogue), self.rules.clone());
         let scenario = Arc::clone(&self.scenario);
         if let Some(steerer) = &mut self.steerer {
             steerer.forget(&scenario);
         }
+        // The first thing that a new process does.
+        self.ask();
         self.wake_after(SignedDuration::from_secs(1));
     }
 

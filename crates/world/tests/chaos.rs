@@ -15,7 +15,7 @@ use veneer_world::chaos::{Bug, History, Report, run, shrink};
 /// How many histories; the long run asks for more.
 fn histories() -> u64 {
     let asked = std::env::var("VENEER_HISTORIES").ok();
-    asked.map_or(150, |text| text.parse().unwrap())
+    asked.map_or(2_000, |text| text.parse().unwrap())
 }
 
 #[test]
@@ -46,7 +46,10 @@ fn no_history_breaks_an_invariant() {
             smallest.command()
         );
     }
-    println!("{} histories, {} steps", report.histories, report.steps);
+    println!(
+        "{} histories, {} steps, {} passes",
+        report.histories, report.steps, report.passes
+    );
     assert!(
         report.steps >= count * 500,
         "only {} steps in {count} histories",

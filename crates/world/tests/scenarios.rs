@@ -177,3 +177,92 @@ fn spares_shorten_the_wait_of_a_live_event() {
     assert!(with.spares_used > 0 && without.spares_used == 0);
     assert!(with.cost.paid > without.cost.paid, "readiness has its price");
 }
+
+/// What a plan does not cover of the machines that run because of it, minute by minute; and how often nodes came or went in
+/// the last hours.
+struct Overshoot {
+    /// The most at any minute, in dollars per hour.
+    most: f64,
+    /// All of it, in dollars.
+    total: f64,
+    late_movements: u64,
+    /// The share of the plan that is used at the end.
+    used: f64,
+}
+
+fn overshoot(capped: bool) -> Overshoot {
+    let mut scenario = read("plan-loop");
+    scenario.steering.capped = capped;
+    let plan = scenario.commitments.savings_plans[0].clone();
+    let covers = plan.commitment / (1.0 - plan.discount);
+    let mut world = world(scenario);
+    let start = world.scenario.start;
+    let movements = |world: &World| world.statistics.claims + world.statistics.deleted.values().sum::<u64>();
+    let (mut most, mut total, mut early) = (0.0_f64, 0.0, 0);
+    for minute in 1..=210 {
+        world.advance(start + k8s_openapi::jiff::SignedDuration::from_mins(minute));
+        let running = world.cloud.machines.values();
+        let steered = running.filter(|one| one.ended.is_none() && one.instance_type.starts_with("m5."));
+        let beyond = (steered.map(|one| one.price).sum::<f64>() - covers).max(0.0);
+        most = most.max(beyond);
+        total += beyond / 60.0;
+        if minute == 120 {
+            early = movements(&world);
+        }
+    }
+    assert_eq!(world.pending(), 0);
+    Overshoot {
+        most,
+        total,
+        late_movements: movements(&world) - early,
+        used: world.rates().plans[0] / plan.commitment,
+    }
+}
+
+#[test]
+fn capped_steering_fills_a_plan_and_leaves_it_at_that() {
+    let (capped, plain) = (overshoot(true), overshoot(false));
+    println!(
+        "capped: ${:.2}/h at most, ${:.2} in all, {} movements after 2 h; on and off: ${:.2}/h, ${:.2}, {}",
+        capped.most, capped.total, capped.late_movements, plain.most, plain.total, plain.late_movements
+    );
+    // One machine more than the plan covers is what its last dollars are worth.
+    assert!(capped.most <= 0.20, "${:.2}/h beyond the plan", capped.most);
+    assert_eq!(capped.late_movements, 0, "nodes flap under a steady load");
+    assert!(
+        capped.used > 0.8,
+        "only {:.0} % of the plan is used",
+        100.0 * capped.used
+    );
+    assert!(plain.most > 3.0, "${:.2}/h beyond the plan", plain.most);
+    assert!(plain.total > 10.0 * capped.total.max(0.1), "${:.2}", plain.total);
+    assert!(plain.late_movements > 50, "{} movements", plain.late_movements);
+}
+
+#[test]
+fn how_many_threads_there_are_changes_nothing() {
+    let play = |seed: u64| {
+        veneer_world::chaos::run(&veneer_world::chaos::History::new(seed))
+            .unwrap()
+            .log
+    };
+    let seeds: Vec<u64> = (900..906).collect();
+    let alone: Vec<String> = seeds.iter().map(|seed| play(*seed)).collect();
+    for threads in [2, 6] {
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        let together = std::sync::Mutex::new(vec![String::new(); seeds.len()]);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                        let Some(seed) = seeds.get(at) else { return };
+                        let log = play(*seed);
+                        together.lock().unwrap()[at] = log;
+                    }
+                });
+            }
+        });
+        assert!(together.into_inner().unwrap() == alone, "{threads} threads");
+    }
+}

@@ -2,7 +2,7 @@
 //!
 //! A claim's instance has the claim's name, so asking twice gives the same one. An instance counts as ended as soon as
 //! that was asked for, also while its Node is still there to be drained. A stopped instance is remembered as the Node
-//! that it will be again; after a restart of this process, the claim says that its instance was stopped.
+//! that it will be again; where this process does not remember it, the claim says that its instance was stopped.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +26,7 @@ use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider};
 use crate::observe::chain;
-use crate::standalone::{SharedStore, locked};
+use crate::standalone::{SharedStore, Stores, locked};
 
 const SCHEME: &str = "kwok://";
 /// By this kwok knows the nodes that it shall play.
@@ -52,6 +52,7 @@ pub struct Settings {
 pub struct Kwok {
     nodes: Api<Node>,
     seen: SharedStore<Node>,
+    claims: SharedStore<NodeClaim>,
     classes: SharedStore<KWOKNodeClass>,
     catalogue: Arc<Catalogue>,
     settings: Settings,
@@ -74,15 +75,15 @@ fn locked_state(state: &Mutex<State>) -> MutexGuard<'_, State> {
 impl Kwok {
     pub(crate) fn new(
         client: &Client,
-        seen: SharedStore<Node>,
-        classes: SharedStore<KWOKNodeClass>,
+        stores: &Stores,
         catalogue: Arc<Catalogue>,
         settings: Settings,
     ) -> Self {
         Self {
             nodes: Api::all(client.clone()),
-            seen,
-            classes,
+            seen: Arc::clone(&stores.nodes),
+            claims: Arc::clone(&stores.node_claims),
+            classes: Arc::clone(&stores.node_classes),
             catalogue,
             settings,
             state: Arc::default(),
@@ -125,11 +126,14 @@ impl Kwok {
                 .map(Some)
                 .map_err(LaunchError::Other);
         }
-        let id = node
-            .spec
-            .as_ref()
-            .and_then(|spec| spec.provider_id.clone())
-            .unwrap_or_default();
+        self.boot(node, delay);
+        Ok(None)
+    }
+
+    /// Makes the Node after a delay, and tries until it is there or the instance ends.
+    fn boot(&self, node: Node, delay: Duration) {
+        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.clone());
+        let id = id.unwrap_or_default();
         locked_state(&self.state)
             .booting
             .insert(id.clone(), Timestamp::now());
@@ -145,8 +149,30 @@ impl Kwok {
             }
             locked_state(&state).booting.remove(&id);
         });
-        Ok(None)
     }
+
+    /// The Node that a claim's instance is, or will be again.
+    fn remembered(&self, provider_id: &str) -> Option<(Timestamp, Node)> {
+        let name = provider_id.strip_prefix(SCHEME)?;
+        let seen = locked(&self.seen).get("", name).cloned();
+        if let Some(node) = seen {
+            return Some((created(&node.metadata), as_new(&node)));
+        }
+        let claim = locked(&self.claims).get("", name).cloned()?;
+        Some((created(&claim.metadata), rejoining(&claim)?))
+    }
+}
+
+fn created(metadata: &ObjectMeta) -> Timestamp {
+    let created = metadata.creation_timestamp.as_ref();
+    created.map_or_else(Timestamp::now, |time| time.0)
+}
+
+/// The Node of a claim that was launched by another process.
+fn rejoining(claim: &NodeClaim) -> Option<Node> {
+    let status = claim.status.as_ref()?;
+    let labels = claim.metadata.labels.clone().unwrap_or_default();
+    node_of(claim, &labels, &status.capacity, &status.allocatable).ok()
 }
 
 /// Creates a Node, or finds the one that is there already.
@@ -169,6 +195,14 @@ fn node_of(
 ) -> Result<Node, String> {
     let claim_name = name(&claim.metadata);
     let mut all = labels.clone();
+    // The capacity type of a spare says that it is one; how it was bought is kept beside it.
+    let of_claim = label(&claim.metadata, karpenter::CAPACITY_TYPE);
+    if let Some(bought) = labels.get(karpenter::CAPACITY_TYPE)
+        && of_claim == Some(karpenter::CAPACITY_TYPE_OVERPROVISIONED)
+    {
+        all.entry(veneer::PURCHASE_OPTION.to_owned())
+            .or_insert_with(|| bought.clone());
+    }
     all.extend(claim.metadata.labels.clone().unwrap_or_default());
     for one in &claim.spec.requirements {
         if let ("In", [value]) = (one.operator.as_str(), one.values.as_slice()) {
@@ -224,6 +258,9 @@ fn launched(node: &Node) -> Launched {
     let mut labels = node.metadata.labels.clone().unwrap_or_default();
     labels.remove(karpenter::REGISTERED);
     labels.remove(karpenter::INITIALIZED);
+    if let Some(bought) = labels.get(veneer::PURCHASE_OPTION).cloned() {
+        labels.insert(karpenter::CAPACITY_TYPE.to_owned(), bought);
+    }
     Launched {
         provider_id: spec.and_then(|spec| spec.provider_id.clone()).unwrap_or_default(),
         labels,
@@ -279,16 +316,12 @@ impl Provider for Kwok {
     }
 
     async fn stop(&self, provider_id: &str, _hibernate: bool) -> Result<(), String> {
-        let node = provider_id.strip_prefix(SCHEME).unwrap_or(provider_id);
-        let Some(node) = locked(&self.seen).get("", node).cloned() else {
+        let Some(remembered) = self.remembered(provider_id) else {
             return Ok(());
         };
         let mut state = locked_state(&self.state);
         if !state.ended.contains(provider_id) {
-            let launched = node.metadata.creation_timestamp.as_ref();
-            let launched = launched.map_or_else(Timestamp::now, |time| time.0);
-            let stopped = state.stopped.entry(provider_id.to_owned());
-            stopped.or_insert_with(|| (launched, as_new(&node)));
+            state.stopped.entry(provider_id.to_owned()).or_insert(remembered);
         }
         Ok(())
     }
@@ -335,6 +368,7 @@ impl Provider for Kwok {
 
     fn instances(&self) -> Vec<Instance> {
         let seen = locked(&self.seen);
+        let claims = locked(&self.claims);
         let mut state = locked_state(&self.state);
         let mut instances = Vec::new();
         let mut present: BTreeSet<&str> = BTreeSet::new();
@@ -345,11 +379,10 @@ impl Provider for Kwok {
             };
             present.insert(id);
             if !state.ended.contains(id) && !state.stopped.contains_key(id) {
-                let launched = node.metadata.creation_timestamp.as_ref();
                 instances.push(Instance {
                     provider_id: id.to_owned(),
                     claim: claim.to_owned(),
-                    launched: launched.map_or_else(Timestamp::now, |time| time.0),
+                    launched: created(&node.metadata),
                     state: InstanceState::Running,
                 });
             }
@@ -359,6 +392,15 @@ impl Provider for Kwok {
             ended,
             stopped,
         } = &mut *state;
+        // A process before this one stopped them, and their Nodes have left.
+        for claim in claims.objects().filter(|claim| is_to_be_stopped(claim)) {
+            if let Some(id) = provider_id(claim).filter(|id| !present.contains(id) && !ended.contains(*id))
+                && !stopped.contains_key(id)
+                && let Some(node) = rejoining(claim)
+            {
+                stopped.insert(id.to_owned(), (created(&claim.metadata), node));
+            }
+        }
         for (id, (launched, _)) in stopped.iter() {
             instances.push(Instance {
                 provider_id: id.clone(),
@@ -383,30 +425,9 @@ impl Provider for Kwok {
 
     fn resume(&self, claims: &[Arc<NodeClaim>]) {
         for claim in claims {
-            let status = claim.status.clone().unwrap_or_default();
-            let labels = claim.metadata.labels.clone().unwrap_or_default();
-            let node = node_of(claim, &labels, &status.capacity, &status.allocatable);
-            let (Ok(node), Some(id)) = (node, provider_id(claim)) else {
-                continue;
-            };
-            if is_to_be_stopped(claim) {
-                let launched = claim.metadata.creation_timestamp.as_ref();
-                let launched = launched.map_or_else(Timestamp::now, |time| time.0);
-                locked_state(&self.state)
-                    .stopped
-                    .insert(id.to_owned(), (launched, node));
-                continue;
+            if let Some(node) = rejoining(claim).filter(|_| !is_to_be_stopped(claim)) {
+                self.boot(node, Duration::ZERO);
             }
-            locked_state(&self.state)
-                .booting
-                .insert(id.to_owned(), Timestamp::now());
-            let (nodes, state, id) = (self.nodes.clone(), Arc::clone(&self.state), id.to_owned());
-            tokio::spawn(async move {
-                if let Err(error) = create(&nodes, &node).await {
-                    warn!(provider_id = id, %error, "cannot create the Node");
-                }
-                locked_state(&state).booting.remove(&id);
-            });
         }
     }
 }

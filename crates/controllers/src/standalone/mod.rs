@@ -8,6 +8,7 @@ mod clock;
 mod events;
 mod execute;
 mod guard;
+mod hands;
 mod metrics;
 mod orphans;
 mod patches;
@@ -17,6 +18,7 @@ mod watch;
 
 pub use beside::run_beside;
 pub use clock::Clock;
+pub use hands::Hands;
 pub use metrics::Meters;
 pub use pending::Pending;
 
@@ -34,7 +36,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 use veneer_api::Overprovisioner;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Snapshot, is_deleting, is_to_be_stopped, provider_id};
+use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::Health;
@@ -143,13 +145,7 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(false);
     match &settings.ec2 {
         None => {
-            let provider = Kwok::new(
-                &client,
-                Arc::clone(&stores.nodes),
-                Arc::clone(&stores.node_classes),
-                Arc::clone(&settings.catalogue),
-                settings.kwok.clone(),
-            );
+            let provider = kwok_provider(&client, &stores, &settings);
             let executor = Executor::new(&client, stores, provider, settings.meters.clone());
             drive(Arc::new(executor), settings, shown).await;
         }
@@ -162,6 +158,15 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
             tokio::join!(drive(executor, settings, shown), background, interruptions);
         }
     }
+}
+
+fn kwok_provider(client: &Client, stores: &Stores, settings: &Settings) -> Kwok {
+    Kwok::new(
+        client,
+        stores,
+        Arc::clone(&settings.catalogue),
+        settings.kwok.clone(),
+    )
 }
 
 async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, shown: Shown) {
@@ -227,7 +232,7 @@ fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
         .filter(|claim| {
             let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
             !is_deleting(&claim.metadata)
-                && (!is_registered || is_to_be_stopped(claim))
+                && !is_registered
                 && provider_id(claim).is_some_and(|id| !has_node(id))
         })
         .cloned()

@@ -25,7 +25,7 @@ use veneer_steering::steer::{self, Decided};
 pub use debug::Decisions;
 pub use known::Known;
 pub(crate) use machines::seen_machine;
-pub use prometheus::{PrometheusError, PrometheusSettings};
+pub use prometheus::{PrometheusError, PrometheusSettings, Series, history};
 
 use crate::run::{COALESCE, RETRY, Shared};
 use crate::{Error, Settings};

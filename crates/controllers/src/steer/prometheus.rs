@@ -159,6 +159,11 @@ impl Prometheus {
 
     async fn ask(&self, query: &'static str) -> Result<Vec<Sample>, Refusal> {
         let uri = format!("/api/v1/query?query={}", escape(query));
+        let text = self.send(uri).await?;
+        read(&text).map_err(Refusal::again)
+    }
+
+    async fn send(&self, uri: String) -> Result<String, Refusal> {
         let mut request = Request::get(uri);
         if let Some(file) = &self.token_file {
             // Tokens are renewed in place, so the file is read for every question; it often ends with a new line.
@@ -184,8 +189,74 @@ impl Prometheus {
                 );
             return Err(Refusal { why, again: passes });
         }
-        read(&text).map_err(Refusal::again)
+        Ok(text.into_owned())
     }
+}
+
+/// One series over time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Series {
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its values, oldest first.
+    pub values: Vec<(Timestamp, f64)>,
+}
+
+/// What Prometheus remembers of a query between two moments, a value every `step`.
+pub async fn history(
+    settings: &PrometheusSettings,
+    query: &str,
+    (from, to): (Timestamp, Timestamp),
+    step: Duration,
+) -> Result<Vec<Series>, PrometheusError> {
+    let prometheus = Prometheus::new(settings)?;
+    let uri = format!(
+        "/api/v1/query_range?query={}&start={}&end={}&step={}",
+        escape(query),
+        from.as_second(),
+        to.as_second(),
+        step.as_secs().max(1)
+    );
+    let answer = timeout(settings.timeout, prometheus.send(uri)).await;
+    let text = match answer {
+        Ok(answer) => answer.map_err(|refusal| refusal.why),
+        Err(_) => Err(format!("no answer within {:?}", settings.timeout)),
+    };
+    text.and_then(|text| read_series(&text))
+        .map_err(|why| PrometheusError {
+            url: settings.url.clone(),
+            why,
+        })
+}
+
+fn read_series(text: &str) -> Result<Vec<Series>, String> {
+    let results = results(text, "matrix")?;
+    let series = |result: &Value| {
+        let values = result.get("values")?.as_array()?.iter().map(|pair| {
+            #[allow(clippy::cast_possible_truncation, reason = "whole seconds were asked for")]
+            let second = pair.get(0)?.as_f64()?.round() as i64;
+            Some((
+                Timestamp::from_second(second).ok()?,
+                number(pair.get(1)?.as_str()?)?,
+            ))
+        });
+        Some(Series {
+            labels: labels(result)?,
+            values: values.collect::<Option<_>>()?,
+        })
+    };
+    let series = results.iter().map(|result| {
+        series(result).ok_or_else(|| format!("a result cannot be read: {}", shortened(&result.to_string())))
+    });
+    series.collect()
+}
+
+fn labels(result: &Value) -> Option<BTreeMap<String, String>> {
+    let labels = result.get("metric")?.as_object()?;
+    let labels = labels
+        .iter()
+        .map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
+    labels.collect()
 }
 
 /// The ages that were told, each made older by the age of its sample. One whose own age nobody knows is no number.
@@ -225,7 +296,22 @@ fn shortened(text: &str) -> String {
 
 /// The samples of an answer in the format of Prometheus' HTTP API.
 fn read(text: &str) -> Result<Vec<Sample>, String> {
-    let answer: Value =
+    let results = results(text, "vector")?;
+    let sample = |result: &Value| {
+        Some(Sample {
+            labels: labels(result)?,
+            value: number(result.pointer("/value/1")?.as_str()?)?,
+        })
+    };
+    let samples = results.iter().map(|result| {
+        sample(result).ok_or_else(|| format!("a result cannot be read: {}", shortened(&result.to_string())))
+    });
+    samples.collect()
+}
+
+/// The results of a complete answer of one kind.
+fn results(text: &str, kind: &str) -> Result<Vec<Value>, String> {
+    let mut answer: Value =
         serde_json::from_str(text).map_err(|_| format!("the answer is no JSON: {}", shortened(text)))?;
     if answer.get("status").and_then(Value::as_str) != Some("success") {
         return Err(format!("the answer is no success: {}", shortened(text)));
@@ -241,26 +327,11 @@ fn read(text: &str) -> Result<Vec<Sample>, String> {
             shortened(&warnings.join(", "))
         ));
     }
-    let vector = answer.pointer("/data/resultType").and_then(Value::as_str) == Some("vector");
-    let results = answer
-        .pointer("/data/result")
-        .and_then(Value::as_array)
-        .filter(|_| vector);
-    let results = results.ok_or_else(|| format!("the answer is no vector: {}", shortened(text)))?;
-    let sample = |result: &Value| {
-        let labels = result.get("metric")?.as_object()?;
-        let labels = labels
-            .iter()
-            .map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-        Some(Sample {
-            labels: labels.collect::<Option<_>>()?,
-            value: number(result.pointer("/value/1")?.as_str()?)?,
-        })
-    };
-    let samples = results.iter().map(|result| {
-        sample(result).ok_or_else(|| format!("a result cannot be read: {}", shortened(&result.to_string())))
-    });
-    samples.collect()
+    let is_kind = answer.pointer("/data/resultType").and_then(Value::as_str) == Some(kind);
+    match answer.pointer_mut("/data/result").map(Value::take) {
+        Some(Value::Array(results)) if is_kind => Ok(results),
+        _ => Err(format!("the answer is no {kind}: {}", shortened(text))),
+    }
 }
 
 fn number(text: &str) -> Option<f64> {

@@ -198,6 +198,8 @@ async fn client(cluster: &Cluster, user: Option<&str>) -> Client {
     let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
         .await
         .unwrap();
+    // As `veneer run` has it.
+    config.default_retry = false;
     config.headers.extend(user.map(|user| {
         let name = HeaderName::from_static("impersonate-user");
         (name, HeaderValue::from_str(user).unwrap())

@@ -24,6 +24,9 @@ use crate::plan::{
 };
 use crate::provision::Market;
 
+/// The share of its list price that a machine counts which is paid for anyway: less than anything that could replace it.
+const PAID_FOR: f64 = 0.05;
+
 /// A node that Veneer launched.
 pub(super) struct Candidate<'a> {
     pub(super) claim: &'a Arc<NodeClaim>,
@@ -172,6 +175,14 @@ impl<'a> Candidates<'a> {
             let on_node = pods.get(name(&node.metadata)).map_or(&[][..], Vec::as_slice);
             let pool = pools.get(node_pool_of(&claim.metadata)).copied();
             let mut candidate = candidate(claim, node, pool, on_node, market);
+            if snapshot.paid_for.contains(name(&claim.metadata)) {
+                let share = market
+                    .on_demand_price(candidate.instance_type)
+                    .map(|list| list * PAID_FOR);
+                candidate.price = candidate
+                    .price
+                    .map(|price| share.map_or(price, |share| price.min(share)));
+            }
             hold(&mut candidate, on_node, &limits, commands, snapshot, now);
             consolidation(&mut candidate, snapshot, now);
             all.list.push(candidate);

@@ -3,8 +3,9 @@
 use veneer_api::labels::{karpenter, veneer};
 use veneer_api::{NodeClaim, NodePool};
 
+use crate::labels::normalise;
 use crate::plan::{NodeClassHash, label};
-use crate::provision::{HASH_VERSION, pool_hash};
+use crate::provision::HASH_VERSION;
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
 
@@ -12,11 +13,12 @@ use crate::vocabulary::Vocabulary;
 pub(crate) fn reason(
     claim: &NodeClaim,
     pool: &NodePool,
+    pool_hash: &str,
     class: Option<&NodeClassHash>,
 ) -> Option<&'static str> {
     let annotation = |key: &str| claim.metadata.annotations.as_ref()?.get(key);
     let is_ours = annotation(karpenter::NODEPOOL_HASH_VERSION).is_some_and(|version| version == HASH_VERSION);
-    if is_ours && annotation(karpenter::NODEPOOL_HASH).is_some_and(|hash| *hash != pool_hash(pool)) {
+    if is_ours && annotation(karpenter::NODEPOOL_HASH).is_some_and(|hash| *hash != pool_hash) {
         return Some("NodePoolDrifted");
     }
     if !meets_requirements(claim, pool) {
@@ -30,8 +32,13 @@ pub(crate) fn reason(
 
 fn meets_requirements(claim: &NodeClaim, pool: &NodePool) -> bool {
     let mut vocabulary = Vocabulary::default();
+    let required = &pool.spec.template.spec.requirements;
     let labels = claim.metadata.labels.iter().flatten();
     let labels: Vec<(&str, &str)> = labels
+        .filter(|(key, _)| {
+            let mut keys = required.iter().map(|one| normalise(&one.key));
+            keys.any(|wanted| wanted == normalise(key))
+        })
         .filter_map(|(key, value)| {
             // The capacity type of a spare says that it is one; how it was bought stands beside it.
             if key == karpenter::CAPACITY_TYPE && value == karpenter::CAPACITY_TYPE_OVERPROVISIONED {
@@ -42,7 +49,7 @@ fn meets_requirements(claim: &NodeClaim, pool: &NodePool) -> bool {
         })
         .collect();
     let has = Requirements::from_labels(labels.iter().copied(), &mut vocabulary);
-    pool.spec.template.spec.requirements.iter().all(|one| {
+    required.iter().all(|one| {
         let Ok(operator) = one.operator.as_str().parse::<Operator>() else {
             return true;
         };

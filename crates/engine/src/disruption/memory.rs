@@ -102,6 +102,11 @@ impl Alike for Node {
 }
 
 impl Memory {
+    /// What was decided last is not carried out: it is looked at again when something has changed, or at a time.
+    pub fn wait(&mut self, until: Timestamp) {
+        self.look_again = Some(until);
+    }
+
     /// Whether a snapshot differs from the one before in anything that a decision here depends on.
     pub(super) fn has_changed(&mut self, snapshot: &Snapshot, market: &Market) -> bool {
         let Seen {
@@ -124,7 +129,8 @@ impl Memory {
             && same(&before.namespaces, &snapshot.namespaces)
             && before.node_classes == snapshot.node_classes
             && before.shortages == snapshot.shortages
-            && before.nominations == snapshot.nominations;
+            && before.nominations == snapshot.nominations
+            && before.paid_for == snapshot.paid_for;
         // What is alike is not compared again if it is the same object next time.
         let is_identical =
             is_same && same(&before.pods, &snapshot.pods) && same(&before.nodes, &snapshot.nodes);

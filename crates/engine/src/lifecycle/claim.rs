@@ -392,14 +392,15 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
 }
 
 /// Why a claim with a node is not what its pool would make, if so.
-fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
+pub(super) fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {
     let pool = pool_of(claim, view).filter(|_| condition_true(claim, CONDITION_LAUNCHED))?;
     let class = &claim.spec.node_class_ref;
     let mut hashes = view.snapshot.node_class_hashes.iter();
     let hash =
         hashes.find(|one| one.group == class.group && one.kind == class.kind && one.name == class.name);
+    let pool_hash = view.pool_hashes.get(name(&pool.metadata));
     let says_provider = || view.snapshot.drifted.get(name(&claim.metadata)).copied();
-    drift::reason(claim, pool, hash).or_else(says_provider)
+    drift::reason(claim, pool, pool_hash.map_or("", String::as_str), hash).or_else(says_provider)
 }
 
 /// Whether a claim has been registered.

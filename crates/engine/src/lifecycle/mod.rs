@@ -38,7 +38,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 
 use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
-use crate::provision::Market;
+use crate::provision::{Market, pool_hash};
 use room::Room;
 
 /// How long things may take.
@@ -75,6 +75,8 @@ struct View<'a> {
     claims_by_provider: HashMap<&'a str, &'a Arc<NodeClaim>>,
     instances: HashMap<&'a str, &'a Instance>,
     pods_by_node: HashMap<&'a str, Vec<&'a Arc<Pod>>>,
+    /// The fingerprint of every pool, which all of its claims are compared with.
+    pool_hashes: HashMap<&'a str, String>,
     now: Timestamp,
 }
 
@@ -105,6 +107,11 @@ impl<'a> View<'a> {
             claims_by_provider,
             instances,
             pods_by_node,
+            pool_hashes: snapshot
+                .node_pools
+                .iter()
+                .map(|pool| (name(&pool.metadata), pool_hash(pool)))
+                .collect(),
             now,
         }
     }
@@ -131,7 +138,9 @@ fn node_provider_id(node: &Node) -> Option<&str> {
     id.filter(|id| !id.is_empty())
 }
 
-pub(crate) fn is_ready(node: &Node) -> bool {
+/// Whether a node says that it is ready.
+#[must_use]
+pub fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
         .as_ref()

@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use k8s_openapi::jiff::SignedDuration;
 use veneer_api::labels::{karpenter, kubernetes, veneer};
-use veneer_api::node_claim::{CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED};
+use veneer_api::node_claim::{
+    CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
+};
 use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus};
 
 use super::View;
-use super::claim::{pool_of, subject};
+use super::claim::{drifted, pool_of, subject};
 use crate::plan::{
     Action, Announcement, Conditions, InstanceState, Plan, Power, Shortage, Target, is_deleting, label, name,
     provider_id,
@@ -109,8 +111,15 @@ fn leave(claim: &NodeClaim, view: &View<'_>, plan: &mut Plan) {
         conditions.set(type_, ConditionStatus::False, STOPPED, message);
     }
     conditions.sum_up(&[CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED]);
+    // Whoever keeps it replaces it, since it would start as what its pool makes no more.
+    let drifted = drifted(claim, view);
+    if let Some(why) = drifted {
+        conditions.set(CONDITION_DRIFTED, ConditionStatus::True, why, why);
+    }
+    let mut conditions = conditions.into_list();
+    conditions.retain(|one| drifted.is_some() || one.type_ != CONDITION_DRIFTED);
     let status = NodeClaimStatus {
-        conditions: conditions.into_list(),
+        conditions,
         node_name: None,
         ..known.clone()
     };
@@ -148,7 +157,14 @@ fn start(claim: &Arc<NodeClaim>, id: &str, view: &View<'_>, market: &mut Market,
         return;
     }
     let target = Target::from(&claim.metadata);
-    match another_type(claim, view, market) {
+    // What a hibernated instance has in memory fits its own type only.
+    let hibernates = annotations.is_some_and(|list| list.contains_key(veneer::HIBERNATION));
+    let other = if hibernates {
+        None
+    } else {
+        another_type(claim, view, market)
+    };
+    match other {
         Some(other) => {
             plan.push(Action::Announce(Announcement {
                 subject: subject(claim),

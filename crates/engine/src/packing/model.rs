@@ -72,7 +72,12 @@ impl<'a> Model<'a> {
         let nowhere = pools::in_order(&objects.node_pools).is_empty();
 
         let mut book = SizeBook::default();
-        let apart = pods_apart(objects, &positions);
+        let is_uncounted = |at: &usize| {
+            let pod = objects.pods.get(*at);
+            pod.is_some_and(|pod| !Storage::mounts_claims(pod) || !storage.has_lost_a_claim(pod))
+        };
+        let uncounted: Vec<usize> = positions.iter().copied().filter(is_uncounted).collect();
+        let apart = pods_apart(objects, &uncounted);
         let Grouped {
             entries,
             sources,
@@ -109,7 +114,7 @@ impl<'a> Model<'a> {
             refused.extend(queue.drain(..).map(|entry| without_pools(entry.position)));
         }
 
-        let view = cluster_view(objects, &cluster, &positions, &relevant, &mut states, &mut taints);
+        let view = cluster_view(objects, &cluster, &uncounted, &relevant, &mut states, &mut taints);
         let mut topology = Topology::new(view);
         let viewed: HashMap<&str, usize> = topology
             .view

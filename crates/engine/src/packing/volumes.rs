@@ -154,12 +154,7 @@ impl<'a> Storage<'a> {
 
     /// The alternatives of what the pod's volumes demand of a node's labels; none if they demand nothing.
     pub(super) fn requirements(&self, pod: &PodRecord, vocabulary: &mut Vocabulary) -> Vec<Requirements> {
-        // A pod that leaves a node may have lost a claim; then none of its volumes is considered.
-        let is_lost = |claim: &Result<&PersistentVolumeClaim, String>| match claim {
-            Ok(claim) => self.has_lost_its_source(claim),
-            Err(_) => true,
-        };
-        if self.claims(pod).iter().any(is_lost) {
+        if self.has_lost_a_claim(pod) {
             return Vec::new();
         }
         let mut alternatives: Vec<Requirements> = Vec::new();
@@ -181,6 +176,15 @@ impl<'a> Storage<'a> {
             };
         }
         alternatives
+    }
+
+    /// Whether a claim of the pod, or what that names, does not exist, as may be for a pod that leaves a node. Then none
+    /// of its volumes is considered, and it is counted where it is as well as where it goes, as Karpenter does.
+    pub(super) fn has_lost_a_claim(&self, pod: &PodRecord) -> bool {
+        self.claims(pod).iter().any(|claim| match claim {
+            Ok(claim) => self.has_lost_its_source(claim),
+            Err(_) => true,
+        })
     }
 
     /// Whether the volume or the class that a claim names does not exist.

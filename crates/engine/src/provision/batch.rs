@@ -25,6 +25,21 @@ impl Default for Window {
     }
 }
 
+/// How long pods have to come to a place that takes them. Until then the scheduler may not have looked; after that
+/// it has given the room to others, most likely, and to decide again launches nothing where there is room left.
+const SETTLED: SignedDuration = SignedDuration::from_secs(1);
+
+/// What a place is that a pod was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It is there no more.
+    Gone,
+    /// It will take pods.
+    Coming,
+    /// It takes pods.
+    Open,
+}
+
 /// The pods that are waited for, and those that were decided about.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -40,18 +55,23 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Takes in what is wanted now. `exists` says whether a place that a pod was given is still there; `world` changes
-    /// when something else does that may let refused pods in. Says whether it is time to decide; if not, when.
+    /// Takes in what is wanted now. `place` says what became of a place that a pod was given; `world` changes when
+    /// something else does that may let refused pods in. Says whether it is time to decide; if not, when.
     pub fn take(
         &mut self,
         demand: &BTreeSet<String>,
-        exists: impl Fn(&str) -> bool,
+        place: impl Fn(&str) -> Place,
         world: u64,
         window: Window,
         now: Timestamp,
     ) -> Result<(), Option<Timestamp>> {
-        self.placed
-            .retain(|pod, (place, until)| demand.contains(pod) && exists(place) && now < *until);
+        self.placed.retain(|pod, (name, until)| {
+            let place = place(name);
+            if place == Place::Open {
+                *until = (*until).min(now.checked_add(SETTLED).unwrap_or(now));
+            }
+            demand.contains(pod) && place != Place::Gone && now < *until
+        });
         if world != self.world {
             self.refused.clear();
             self.world = world;

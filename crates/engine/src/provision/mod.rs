@@ -18,7 +18,7 @@ mod replicas;
 pub(crate) use claims::dynamic;
 pub(crate) use demand::relevant;
 
-pub use batch::{Batch, Window};
+pub use batch::{Batch, Place, Window};
 pub use claims::{Spare, spare as spare_claim};
 pub use demand::{demand, is_provisionable, waiting};
 pub use hash::{HASH_VERSION, pool_hash};

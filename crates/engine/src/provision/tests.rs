@@ -303,7 +303,7 @@ fn pods_that_come_together_are_decided_about_together() {
     let at = |millis| start + SignedDuration::from_millis(millis);
     let pods = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     let mut batch = Batch::default();
-    let all = |_: &str| true;
+    let all = |_: &str| Place::Coming;
     assert_eq!(batch.take(&pods(&[]), all, 1, window, at(0)), Err(None));
     assert_eq!(
         batch.take(&pods(&["a"]), all, 1, window, at(0)),
@@ -335,9 +335,21 @@ fn pods_that_come_together_are_decided_about_together() {
         batch.take(&pods(&["a"]), all, 2, window, at(4_000)),
         Err(Some(at(21_900)))
     );
+    // The node takes pods, and a second later `a` has still not come: it is decided about again.
+    let open = |_: &str| Place::Open;
+    assert_eq!(
+        batch.take(&pods(&["a"]), open, 2, window, at(4_100)),
+        Err(Some(at(5_100)))
+    );
+    let mut settled = batch.clone();
+    assert_eq!(
+        settled.take(&pods(&["a"]), open, 2, window, at(5_100)),
+        Err(Some(at(6_100)))
+    );
+    assert_eq!(settled.take(&pods(&["a"]), open, 2, window, at(6_100)), Ok(()));
     // The claim is gone.
     assert_eq!(
-        batch.take(&pods(&["a"]), |_| false, 2, window, at(5_000)),
+        batch.take(&pods(&["a"]), |_| Place::Gone, 2, window, at(5_000)),
         Err(Some(at(6_000)))
     );
     // A stream of pods does not keep the batch open for ever.
@@ -345,11 +357,11 @@ fn pods_that_come_together_are_decided_about_together() {
         let pods: Vec<String> = (0..=second).map(|pod| format!("p{pod}")).collect();
         let mut batch_pods: std::collections::BTreeSet<String> = pods.into_iter().collect();
         batch_pods.insert("a".to_owned());
-        let found = batch.take(&batch_pods, |_| false, 2, window, at(5_500 + second * 900));
+        let found = batch.take(&batch_pods, |_| Place::Gone, 2, window, at(5_500 + second * 900));
         assert!(found.is_err(), "{second}");
     }
     assert_eq!(
-        batch.take(&pods(&["a", "z"]), |_| false, 2, window, at(15_000)),
+        batch.take(&pods(&["a", "z"]), |_| Place::Gone, 2, window, at(15_000)),
         Ok(())
     );
 }

@@ -19,7 +19,7 @@ use crate::commitments::{Balance, Doubt, Kind, Ledger, Target};
 pub use cover::{Used, cover, price_launches};
 
 /// Amounts below this are nothing: sums of decimal prices are not exact.
-const NOTHING: f64 = 1e-9;
+pub(crate) const NOTHING: f64 = 1e-9;
 
 /// An on-demand machine of the cluster: a NodeClaim (also one in flight) or a Node without one.
 #[derive(Clone, Debug, PartialEq)]

@@ -95,16 +95,9 @@ impl<'a> Keeper<'a, '_> {
         for spare in self.spares.promote(&taken) {
             self.plan.actions.extend(promote::open(&spare));
         }
-        for spare in self.spares.used.values().flatten() {
-            let is_written = is_used_spare(&spare.claim.metadata);
-            if let Some(action) = spare
-                .node
-                .filter(|_| is_written && spare.is_closed())
-                .and_then(|node| promote::open_for_pods(node))
-            {
-                self.plan.push(action);
-            }
-        }
+        let used = self.spares.used.values().flatten();
+        let written = used.filter(|spare| is_used_spare(&spare.claim.metadata));
+        self.plan.actions.extend(written.flat_map(promote::open));
     }
 
     fn one(&mut self, one: &'a Arc<Overprovisioner>, kept: &mut BTreeSet<(&'a str, &'a str)>) {
@@ -346,8 +339,13 @@ impl<'a> Keeper<'a, '_> {
         let claims = (0..)
             .map(|number| spare_claim(pool, spare, (self.now, number)))
             .filter(|claim| !known.iter().any(|one| one.metadata.name == claim.metadata.name));
-        for claim in claims.take(count.min(BURST)) {
+        for mut claim in claims.take(count.min(BURST)) {
             usage.add(&shape.capacity);
+            // How much memory the root volume has to take.
+            if let Some(memory) = shape.capacity.get("memory").filter(|_| spare.hibernates) {
+                let annotations = claim.metadata.annotations.get_or_insert_default();
+                annotations.insert(veneer::HIBERNATION.to_owned(), memory.0.clone());
+            }
             self.plan.push(Action::CreateClaim(Box::new(claim)));
         }
         if count > 0 {

@@ -8,6 +8,7 @@
 //! though a running tier may take over a stopped spare of the same pool, which the colder tier then replaces.
 
 pub mod beside;
+pub mod frontier;
 pub mod keep;
 pub mod promote;
 pub mod room;

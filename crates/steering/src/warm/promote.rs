@@ -290,7 +290,7 @@ pub fn open(spare: &Spare<'_>) -> Vec<Action> {
         .and_then(|node| open_for_pods(node))
         .into_iter()
         .collect();
-    if is_spare(&spare.claim.metadata) {
+    if is_spare(&spare.claim.metadata) || is_named_a_spare(&spare.claim.metadata) {
         let (labels, annotations) = used(spare.claim);
         actions.push(Action::PatchClaim {
             target: Target::from(&spare.claim.metadata),
@@ -300,6 +300,14 @@ pub fn open(spare: &Spare<'_>) -> Vec<Action> {
         });
     }
     actions
+}
+
+/// Whether the capacity type still says that it is a spare although it is known how it was bought: pods got it before
+/// its launch.
+#[must_use]
+pub fn is_named_a_spare(metadata: &ObjectMeta) -> bool {
+    label(metadata, karpenter::CAPACITY_TYPE) == Some(karpenter::CAPACITY_TYPE_OVERPROVISIONED)
+        && label(metadata, veneer::PURCHASE_OPTION).is_some()
 }
 
 /// Takes the taint off a node and gives it its own capacity type back, if that is still to be done. A node that has
@@ -312,7 +320,7 @@ pub fn open_for_pods(node: &Node) -> Option<Action> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone());
     let taints = taints.unwrap_or_default();
     let is_open = !taints.iter().any(is_spare_taint) && !is_spare(&node.metadata);
-    if is_open {
+    if is_open && !is_named_a_spare(&node.metadata) {
         return None;
     }
     let mut change = NodeChange {

@@ -55,6 +55,14 @@ impl Spare<'_> {
         self.claim.metadata.creation_timestamp.as_ref().map(|time| time.0)
     }
 
+    /// Since when it has had everything that pods need, if it has.
+    #[must_use]
+    pub fn initialised(&self) -> Option<Timestamp> {
+        let conditions = &self.claim.status.as_ref()?.conditions;
+        let found = find_condition(conditions, CONDITION_INITIALIZED)?;
+        (found.status == ConditionStatus::True).then_some(found.last_transition_time.0)
+    }
+
     /// How it was bought, as far as that is known.
     #[must_use]
     pub fn bought_as(&self) -> Option<&str> {

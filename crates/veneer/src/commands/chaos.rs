@@ -12,7 +12,8 @@ use veneer_world::chaos::{History, KINDS, Report, run as play, shrink};
 /// Runs small embedded worlds with faults and checks after every step that nothing is lost, doubled or touched
 ///
 /// Each history follows from its seed: crashes between any two actions, late watches, refused writes, failed launches, lost
-/// answers, wrong clocks, gaps of Prometheus, malformed objects, shortages and interruptions. A history that breaks an
+/// answers, fleets that come in part, messages that come late or twice, two leaders at once, wrong clocks, gaps of Prometheus,
+/// malformed objects, shortages and interruptions. A history that breaks an
 /// invariant is made as small as it can be and shown as one command.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 every invariant holds, 1 one does not, 2 bad usage.")]
@@ -29,7 +30,7 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "M", default_value_t = 24)]
     minutes: i64,
 
-    /// Kinds of fault to leave out: crash, refuse, launch, answer, stale, clock, gap, malformed
+    /// Kinds of fault to leave out: crash, refuse, launch, answer, stale, clock, gap, malformed, fleet, message, split
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     without: Vec<String>,
 

@@ -254,7 +254,10 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         }
         settings.servers = metrics.into_iter().chain(probes).collect();
     }
-    let cluster = cluster(args).await?;
+    let mut cluster = cluster(args).await?;
+    // The controllers try again by themselves. The client would hold a whole pass up for minutes where a
+    // PodDisruptionBudget refuses an eviction, which is answered with 429.
+    cluster.default_retry = false;
     settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));

@@ -5,6 +5,7 @@ pub(crate) mod cluster;
 pub(crate) mod documents;
 pub(crate) mod live;
 pub(crate) mod objects;
+pub(crate) mod snapshot;
 mod tree;
 pub(crate) mod what_if;
 pub(crate) mod workloads;

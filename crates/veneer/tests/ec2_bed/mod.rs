@@ -65,7 +65,10 @@ impl Kubelet {
             let mut joined = BTreeSet::new();
             while !ended.load(Ordering::SeqCst) {
                 for (id, state, _) in aws.instances(CLAIM_TAG).unwrap_or_default() {
-                    if state == "running" && !joined.contains(&id) {
+                    if state != "running" {
+                        // When it starts again, it joins again.
+                        joined.remove(&id);
+                    } else if !joined.contains(&id) {
                         let made = runtime.block_on(nodes.create(&PostParams::default(), &node(&aws, &id)));
                         if made.is_ok() {
                             joined.insert(id);

@@ -15,6 +15,8 @@ use crate::world::World;
 
 /// How long the world has to come to rest.
 const REST: SignedDuration = SignedDuration::from_mins(25);
+/// For how long nothing may move after that.
+const CALM: SignedDuration = SignedDuration::from_mins(30);
 const REFRESH: i64 = 60;
 
 /// What a history follows from.
@@ -31,7 +33,7 @@ pub struct History {
 }
 
 /// Kinds of fault that can be left out.
-pub const KINDS: [&str; 8] = [
+pub const KINDS: [&str; 11] = [
     "crash",
     "refuse",
     "launch",
@@ -40,6 +42,9 @@ pub const KINDS: [&str; 8] = [
     "clock",
     "gap",
     "malformed",
+    "fleet",
+    "message",
+    "split",
 ];
 
 impl History {
@@ -86,6 +91,8 @@ pub struct Violation {
 pub struct Outcome {
     /// Executed actions and events.
     pub steps: u64,
+    /// How often the controllers looked.
+    pub passes: u64,
     /// What does not hold, if anything.
     pub violation: Option<Violation>,
     /// Everything that happened.
@@ -99,6 +106,8 @@ pub struct Report {
     pub histories: u64,
     /// Executed actions and events.
     pub steps: u64,
+    /// How often the controllers looked.
+    pub passes: u64,
     /// Those that failed, with what does not hold.
     pub failed: Vec<(u64, String)>,
 }
@@ -108,6 +117,7 @@ impl Report {
     pub fn add(&mut self, seed: u64, outcome: &Outcome) {
         self.histories += 1;
         self.steps += outcome.steps;
+        self.passes += outcome.passes;
         if let Some(violation) = &outcome.violation {
             self.failed.push((seed, violation.what.clone()));
         }
@@ -150,7 +160,7 @@ fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "expireAfter": "Never",
                 "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}]}},
-            "disruption": {"consolidationPolicy": "WhenEmpty", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
+            "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
 }
 
 /// The world of a history: what runs in it and what users do follow from the seed.
@@ -192,8 +202,8 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
         "loadInterval": "30s",
         "objects": [
-            pool("a", &["on-demand"], 40),
-            pool("b", &["spot", "on-demand"], 40),
+            pool("a", &["on-demand"], 24),
+            pool("b", &["spot", "on-demand"], 24),
             {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "of-others"},
                 "spec": {"requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c5.2xlarge"]}],
                     "priceAdjustment": "+1%", "weight": 9}},
@@ -233,6 +243,8 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
         launch: rate("launch", 0.2),
         answer: rate("answer", 0.1),
         stale: rate("stale", 0.4),
+        fleet: rate("fleet", 0.3),
+        message: rate("message", 0.8),
     };
     world.faults = Some(Box::new(Faults::new(history.seed, rates, history.bug)));
     let foreign = world.objects.nodes.get("of-others").cloned().unwrap_or_default();
@@ -240,19 +252,24 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
     let overlay = overlay.ok_or_else(|| ScenarioError("the overlay of others is missing".to_owned()))?;
     let mut watch = Watch::new(foreign, overlay, SignedDuration::from_secs(REFRESH * 3 + 30));
     let faults_end = start + SignedDuration::from_mins(history.minutes);
-    let end = faults_end + REST;
+    let end = faults_end + REST + CALM;
     let mut violation = None;
+    let mut moved = (start, 0);
     while world.next() <= end && violation.is_none() {
         let is_over = world.next() > faults_end;
         if let Some(faults) = &mut world.faults {
-            if is_over {
+            if is_over && !faults.calm {
                 faults.calm = true;
                 faults.rates = Rates::default();
                 faults.skew = SignedDuration::ZERO;
-            } else if history.has("clock") && rng.chance(0.01) {
+            } else if !is_over && history.has("clock") && rng.chance(0.01) {
                 let seconds = i64::try_from(rng.below(120)).unwrap_or_default() - 60;
                 faults.skew = SignedDuration::from_secs(seconds);
             }
+        }
+        if !is_over && history.has("split") && rng.chance(0.01) {
+            let seconds = 5 + i64::try_from(rng.below(60)).unwrap_or_default();
+            world.split(SignedDuration::from_secs(seconds));
         }
         // Users delete nodes too, with pods on them.
         if !is_over && rng.chance(0.02) {
@@ -263,15 +280,22 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
             }
         }
         world.step();
+        let movements = world.statistics.claims + world.statistics.deleted.values().sum::<u64>();
+        if movements != moved.1 {
+            moved = (world.now, movements);
+        }
         let what = watch.check(&world);
         violation = what.map(|what| Violation { at: world.now, what });
     }
     if violation.is_none() {
-        let what = invariants::at_rest(&world);
+        let flaps = moved.0 > faults_end + REST;
+        let what = invariants::at_rest(&world)
+            .or_else(|| flaps.then(|| format!("nodes still come and go at {} under a steady load", moved.0)));
         violation = what.map(|what| Violation { at: world.now, what });
     }
     Ok(Outcome {
         steps: world.statistics.steps,
+        passes: world.statistics.passes,
         violation,
         log: world.history.take().unwrap_or_default(),
     })

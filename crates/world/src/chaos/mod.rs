@@ -13,7 +13,7 @@ pub use history::{History, KINDS, Outcome, Report, Violation, run, shrink};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::SignedDuration;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_engine::plan::{Action, Instance, Snapshot};
 
 use crate::rng::Rng;
@@ -31,6 +31,10 @@ pub struct Rates {
     pub answer: f64,
     /// Watches are late: pods and instances are seen as they were.
     pub stale: f64,
+    /// Of a fleet only a few instances come.
+    pub fleet: f64,
+    /// A message about an interruption is late, or comes again.
+    pub message: f64,
 }
 
 /// What becomes of an action.
@@ -63,6 +67,8 @@ pub struct Faults {
     pub bugs: bugs::Bugs,
     rng: Rng,
     seen: Option<(Vec<Arc<Pod>>, Vec<Instance>)>,
+    /// How many more instances of this moment's fleet come, if not all.
+    fleet: (Timestamp, Option<u64>),
     /// Whether the last snapshot was an old one, so that somebody has to look again.
     pub(crate) was_stale: bool,
 }
@@ -78,6 +84,7 @@ impl Faults {
             bugs: bugs::Bugs::of(bug),
             rng: Rng::of(seed, &["faults"]),
             seen: None,
+            fleet: (Timestamp::MIN, None),
             was_stale: false,
         }
     }
@@ -102,6 +109,37 @@ impl Faults {
     pub(crate) fn launch_fails(&mut self) -> Option<String> {
         let fails = self.rng.chance(self.rates.launch);
         fails.then(|| "RequestLimitExceeded: the account makes too many requests".to_owned())
+    }
+
+    /// Whether the fleet of this moment has no instance left for one more claim.
+    pub(crate) fn fleet_is_short(&mut self, now: Timestamp) -> bool {
+        if self.fleet.0 != now {
+            let comes = self.rng.below(3);
+            let is_partial = self.rng.chance(self.rates.fleet);
+            self.fleet = (now, is_partial.then_some(comes));
+        }
+        match &mut self.fleet.1 {
+            None => false,
+            Some(0) => true,
+            Some(left) => {
+                *left -= 1;
+                false
+            }
+        }
+    }
+
+    /// After how long the message about an interruption comes, each time.
+    pub(crate) fn deliveries(&mut self) -> Vec<SignedDuration> {
+        let mut after = |least: i64, spread: u64| {
+            let more = i64::try_from(self.rng.below(spread)).unwrap_or_default();
+            SignedDuration::from_secs(least + more)
+        };
+        let (first, late, again) = (after(1, 2), after(1, 180), after(1, 240));
+        if self.rng.chance(self.rates.message) {
+            vec![late, again]
+        } else {
+            vec![first]
+        }
     }
 
     /// Shows pods and instances as they were when the watches last came through.

@@ -3,6 +3,7 @@
 mod node;
 mod nodeclaim;
 mod nodepool;
+mod overprovisioner;
 mod pod;
 mod scene;
 
@@ -26,6 +27,7 @@ enum Explain {
     Node(node::NodeArgs),
     Nodepool(nodepool::NodepoolArgs),
     Nodeclaim(nodeclaim::NodeclaimArgs),
+    Overprovisioner(overprovisioner::OverprovisionerArgs),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,5 +43,6 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<ExitCode> {
         Explain::Node(args) => node::run(args),
         Explain::Nodepool(args) => nodepool::run(args),
         Explain::Nodeclaim(args) => nodeclaim::run(args),
+        Explain::Overprovisioner(args) => overprovisioner::run(args),
     }
 }

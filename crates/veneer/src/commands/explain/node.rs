@@ -11,14 +11,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use veneer_engine::disruption::{self, Blocker, Fate, Memory, Outcome, Policy};
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{NodeClass, Snapshot};
+use veneer_engine::plan::Snapshot;
 use veneer_engine::provision::Market;
 
 use super::Format;
 use super::scene::hint;
 use crate::commands::diagnose::{is_bad_input, tell};
-use crate::input::cluster::Found;
-use crate::input::objects::Objects;
+use crate::input::snapshot::snapshot;
 use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Align, Columns, Timing, counted, paragraph};
 
@@ -183,49 +182,6 @@ fn decide(
     let now = args.at.unwrap_or_else(Timestamp::now);
     let decision = disruption::decide(snapshot, &mut market, &policy, &mut Memory::default(), now);
     (decision.fates, overlay_ms, output::milliseconds(solving))
-}
-
-/// What was read, as a decision takes it. Node classes that are not given count as ready.
-fn snapshot(mut objects: Objects) -> Snapshot {
-    fn shared<T>(found: Vec<Found<T>>) -> Vec<Arc<T>> {
-        found.into_iter().map(|found| Arc::new(found.object)).collect()
-    }
-    let cluster = *objects.cluster.take().unwrap_or_default();
-    let mut node_classes: Vec<NodeClass> = Vec::new();
-    for pool in &objects.node_pools {
-        let class = &pool.object.spec.template.spec.node_class_ref;
-        node_classes.push(NodeClass {
-            group: class.group.clone(),
-            kind: class.kind.clone(),
-            name: class.name.clone(),
-            not_ready: None,
-            is_deleting: false,
-        });
-    }
-    Snapshot {
-        pods: shared(cluster.pods),
-        nodes: shared(cluster.nodes),
-        node_claims: shared(cluster.node_claims),
-        node_pools: objects
-            .node_pools
-            .into_iter()
-            .map(|pool| Arc::new(pool.object))
-            .collect(),
-        overlays: objects
-            .node_overlays
-            .into_iter()
-            .map(|overlay| Arc::new(overlay.object))
-            .collect(),
-        node_classes,
-        daemon_sets: shared(cluster.daemon_sets),
-        pvcs: shared(cluster.pvcs),
-        pvs: shared(cluster.pvs),
-        storage_classes: shared(cluster.storage_classes),
-        csi_nodes: shared(cluster.csi_nodes),
-        namespaces: shared(cluster.namespaces),
-        pdbs: shared(cluster.pdbs),
-        ..Snapshot::default()
-    }
 }
 
 fn explained(fate: &Fate) -> Explained<'_> {

@@ -1,6 +1,7 @@
 //! `veneer simulate`: where pending pods would go, on which new nodes, at what price, and why some go nowhere.
 
 mod change;
+mod frontier;
 mod markdown;
 pub(crate) mod progress;
 pub(crate) mod report;
@@ -27,6 +28,7 @@ use crate::input::{CatalogueArgs, ManifestArgs};
 use crate::output::{self, Timing};
 use crate::scheduling::{PolicyArgs, Prepared, StarvationArgs, StarvingReport};
 use change::Picture;
+use frontier::FrontierArgs;
 use progress::Progress;
 use report::{Report, Saving, View};
 use scenario::ScenarioArgs;
@@ -37,7 +39,8 @@ use scenario::ScenarioArgs;
 /// and schedules the pods without spec.nodeName as Karpenter would, with the prices and the capacity that overlays
 /// give. Deployments, ReplicaSets, StatefulSets and Jobs in files count as the pods they would make. With --propose,
 /// --scale, --remove or --repack it also says what that would change. Nothing is written to the cluster. With --scenario time
-/// passes: a scenario is played in the embedded world.
+/// passes: a scenario is played in the embedded world. With --buffer-frontier it says what spare nodes cost and what they
+/// are good for.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   veneer simulate -f manifests/
@@ -46,6 +49,7 @@ use scenario::ScenarioArgs;
   veneer simulate --repack
   veneer simulate --fail-on-unschedulable
   veneer simulate --scenario examples/scenarios/day.yaml --duration 12h
+  veneer simulate -f examples/buffer --buffer-frontier --arrivals hourly=60,burst=40,every=2h,life=10m
 
 Exit codes: 0 fine, 1 unschedulable pods with --fail-on-unschedulable, 2 bad usage or input.")]
 pub(crate) struct SimulateArgs {
@@ -68,6 +72,9 @@ pub(crate) struct SimulateArgs {
 
     #[command(flatten)]
     replay: ScenarioArgs,
+
+    #[command(flatten)]
+    frontier: FrontierArgs,
 
     #[command(flatten)]
     policies: PolicyArgs,
@@ -105,6 +112,9 @@ enum Format {
 pub(crate) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     if args.replay.scenario.is_some() {
         return scenario::run(&args.replay, args.output);
+    }
+    if args.frontier.buffer_frontier {
+        return frontier::run(args);
     }
     let progress = Progress::start("reading objects");
     let started = Instant::now();

@@ -5,6 +5,7 @@
 
 mod anonymise;
 mod fields;
+mod history;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
+use veneer_world::Span;
 
 use crate::input::live::{self, Page};
 use crate::output;
@@ -31,6 +33,8 @@ use anonymise::Anonymiser;
   veneer snapshot -o cluster.yaml
   veneer snapshot --anonymise -o cluster.yaml
   veneer simulate -f cluster.yaml --repack
+  veneer snapshot --history 7d --prometheus http://127.0.0.1:9090 -o week.yaml
+  veneer simulate --scenario week.yaml
 
 Exit codes: 0 fine, 2 bad usage or input.")]
 pub(crate) struct SnapshotArgs {
@@ -52,6 +56,24 @@ pub(crate) struct SnapshotArgs {
     )]
     salt: String,
 
+    /// Writes a scenario for veneer simulate --scenario instead: what ran for this long until now, as kube-state-metrics told
+    /// Prometheus
+    #[arg(
+        long,
+        value_name = "SPAN",
+        requires = "prometheus",
+        conflicts_with = "anonymise"
+    )]
+    history: Option<Span>,
+
+    /// The Prometheus that remembers
+    #[arg(long, value_name = "URL", requires = "history")]
+    prometheus: Option<String>,
+
+    /// How close the values of the history are
+    #[arg(long, value_name = "SPAN", default_value = "15m", requires = "history")]
+    step: Span,
+
     /// Context of the kubeconfig
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
@@ -68,9 +90,9 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<ExitCode> {
             let shown = path.display();
             let file = File::create(path).with_context(|| format!("cannot write {shown}"))?;
             let mut out = BufWriter::new(file);
-            write(args, &mut out, &mut written)?;
+            let what = write(args, &mut out, &mut written)?;
             out.flush().with_context(|| format!("cannot write {shown}"))?;
-            writeln!(io::stderr().lock(), "note: wrote {written} objects to {shown}")?;
+            writeln!(io::stderr().lock(), "note: wrote {written} {what} to {shown}")?;
         }
         None => {
             let mut out = output::stdout();
@@ -81,8 +103,23 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes one list per kind, an object a line.
-fn write(args: &SnapshotArgs, out: &mut impl Write, written: &mut usize) -> Result<()> {
+/// Writes one list per kind, an object a line, or a scenario; says what was written.
+fn write(args: &SnapshotArgs, out: &mut impl Write, written: &mut usize) -> Result<&'static str> {
+    if let (Some(span), Some(url)) = (args.history, &args.prometheus) {
+        let asked = history::Asked {
+            url,
+            span,
+            step: args.step,
+            context: args.context.as_deref(),
+            kubeconfig: args.kubeconfig.as_deref(),
+        };
+        let (count, missing) = history::write(&asked, out)?;
+        *written = count;
+        for one in missing {
+            writeln!(io::stderr().lock(), "note: left out: {one}")?;
+        }
+        return Ok("workloads");
+    }
     let anonymiser = args.anonymise.then(|| Anonymiser::new(&args.salt));
     writeln!(
         out,
@@ -115,7 +152,8 @@ fn write(args: &SnapshotArgs, out: &mut impl Write, written: &mut usize) -> Resu
             Page::End => writeln!(out, "\n]}}")?,
         }
         Ok(())
-    })
+    })?;
+    Ok("objects")
 }
 
 /// An object with the fields that are needed.
