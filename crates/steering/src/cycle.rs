@@ -204,13 +204,13 @@ impl Cycle {
             &mut self.disruption,
             now,
         );
-        if let Some(ledger) = &self.ledger {
-            if cap::hold_back(&mut decision, snapshot, ledger, &mut self.market) {
-                // It would be found again and again, as long as nothing changes.
-                let until = now.checked_add(HELD_BACK).unwrap_or(now);
-                self.disruption.wait(until);
-                decision.plan.look_again = Some(until);
-            }
+        if let Some(ledger) = &self.ledger
+            && cap::hold_back(&mut decision, snapshot, ledger, &mut self.market)
+        {
+            // It would be found again and again, as long as nothing changes.
+            let until = now.checked_add(HELD_BACK).unwrap_or(now);
+            self.disruption.wait(until);
+            decision.plan.look_again = Some(until);
         }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
