@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, EvictParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -443,11 +443,14 @@ impl<P: Provider> Executor<P> {
 
     async fn evict(&self, pod: &Target) -> Result<(), Failure> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let params = EvictParams {
-            delete_options: Some(uid_only(pod)),
-            ..EvictParams::default()
-        };
-        match pods.evict(&pod.name, &params).await {
+        // Written here: kube's own request names the options `delete_options`, which an API server does not read, and so
+        // another pod of the same name would go.
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": pod.uid}}});
+        let params = PostParams::default();
+        let evicted = pods.create_subresource::<Value, Value>("eviction", &pod.name, &params, &eviction);
+        match evicted.await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 429 => Err(Failure::Refused(format!(
                 "a PodDisruptionBudget does not allow it now: {}",

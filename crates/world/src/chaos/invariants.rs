@@ -46,6 +46,7 @@ impl Watch {
         doubled(world)
             .or_else(|| self.leaked(world))
             .or_else(|| beyond_limits(world))
+            .or_else(|| beyond_need(world))
             .or_else(|| self.foreign(world))
             .or_else(|| self.steers_to_nothing(world))
             .or_else(|| beyond_the_cap(world))
@@ -188,6 +189,12 @@ fn beyond_limits(world: &World) -> Option<String> {
         }
     }
     None
+}
+
+/// A claim for every pod, one more for each that is being replaced, and some that are empty since the load fell.
+fn beyond_need(world: &World) -> Option<String> {
+    let (claims, pods) = (world.objects.claims.len(), world.objects.pods.len());
+    (claims > 2 * pods + 60).then(|| format!("there are {claims} NodeClaims for {pods} pods"))
 }
 
 /// Machines launched since the data was taken are charged to it at once.
