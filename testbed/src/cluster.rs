@@ -439,15 +439,11 @@ mod tests {
     fn a_part_that_is_not_ready_in_time_is_an_error_with_its_last_answer() {
         let limit = Duration::from_millis(1);
         let error = Cluster::start(Options::api_server().ready_within(limit)).unwrap_err();
-        assert!(
-            matches!(error, Error::NotReady { part: Part::Etcd, .. }),
-            "{error}"
-        );
-        assert!(
-            error
-                .to_string()
-                .starts_with("etcd was not ready after 1ms: GET http://127.0.0.1:"),
-            "{error}"
-        );
+        // Most often etcd; it may answer in time where this process had to wait for a core.
+        let Error::NotReady { part, .. } = &error else {
+            panic!("{error}")
+        };
+        let told = format!("{part} was not ready after 1ms: GET http");
+        assert!(error.to_string().starts_with(&told), "{error}");
     }
 }
