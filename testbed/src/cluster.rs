@@ -294,11 +294,11 @@ impl Cluster {
         }
         let deadline = Instant::now() + self.options.ready_within;
         for name in names {
-            while !self.is_established(&format!("{collection}/{name}")) {
+            while !self.is_served(&format!("{collection}/{name}")) {
                 if Instant::now() > deadline {
                     return Err(Error::Refused {
                         what: format!("to serve CustomResourceDefinition {name}"),
-                        answer: format!("not Established after {:?}", self.options.ready_within),
+                        answer: format!("no list of it after {:?}", self.options.ready_within),
                     });
                 }
                 thread::sleep(POLL);
@@ -307,18 +307,28 @@ impl Cluster {
         Ok(())
     }
 
-    fn is_established(&self, url: &str) -> bool {
+    /// Whether the objects of a definition can be listed; one that is established may still be warming up.
+    fn is_served(&self, url: &str) -> bool {
         let Ok((200, answer)) = self.http.get(url) else {
             return false;
         };
         let object: serde_json::Value = serde_json::from_str(&answer).unwrap_or_default();
-        let conditions = object
-            .pointer("/status/conditions")
-            .and_then(serde_json::Value::as_array);
-        conditions.is_some_and(|all| {
+        let list = |path: &str| object.pointer(path).and_then(serde_json::Value::as_array);
+        let text = |path: &str| object.pointer(path).and_then(serde_json::Value::as_str);
+        let is_established = list("/status/conditions").is_some_and(|all| {
             all.iter()
                 .any(|one| one["type"] == "Established" && one["status"] == "True")
-        })
+        });
+        let (Some(group), Some(plural)) = (text("/spec/group"), text("/spec/names/plural")) else {
+            return false;
+        };
+        let is_listed = |version: &serde_json::Value| {
+            let version = version["name"].as_str().unwrap_or_default();
+            let list = format!("{}/apis/{group}/{version}/{plural}?limit=1", self.url());
+            matches!(self.http.get(&list), Ok((200, _)))
+        };
+        let mut versions = list("/spec/versions").into_iter().flatten();
+        is_established && versions.all(|version| version["served"] != true || is_listed(version))
     }
 
     fn launch(&mut self, part: Part) -> Result<(), Error> {
