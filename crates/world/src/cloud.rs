@@ -52,6 +52,8 @@ pub struct Machine {
     pub described: Launched,
     /// Whether it will be taken back.
     pub interrupted: bool,
+    /// Whether a process that lives was told of it; of one that nobody heard of, nobody can take account.
+    pub heard: bool,
 }
 
 impl Machine {
@@ -172,6 +174,7 @@ impl Cloud {
                         annotations: Default::default(),
                     },
                     interrupted: false,
+                    heard: false,
                 };
                 self.machines.insert(id.clone(), machine);
                 id

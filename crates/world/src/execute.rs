@@ -386,6 +386,9 @@ impl World {
                     return;
                 }
                 if is_heard {
+                    if let Some(machine) = self.cloud.machines.get_mut(&launched.provider_id) {
+                        machine.heard = true;
+                    }
                     for action in after_launch(claim, &launched, self.now) {
                         self.objects.write(&action, self.now);
                     }

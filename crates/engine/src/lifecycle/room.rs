@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::plan::{Snapshot, name, node_pool_of, provider_id};
+use crate::plan::{Snapshot, is_deleting, name, node_pool_of, provider_id};
 use crate::provision::{LaunchOption, quantities};
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
@@ -23,7 +23,13 @@ impl<'a> Room<'a> {
         let mut left: HashMap<&str, ResourceList> = limited
             .map(|pool| (name(&pool.metadata), quantities(&pool.spec.limits)))
             .collect();
-        for claim in &snapshot.node_claims {
+        // What is on its way out gives its room away, as in Karpenter: pods that have to leave it could wait for that room
+        // while their disruption budget keeps them there.
+        for claim in snapshot
+            .node_claims
+            .iter()
+            .filter(|claim| !is_deleting(&claim.metadata))
+        {
             if let (Some(left), Some(_)) = (left.get_mut(node_pool_of(&claim.metadata)), provider_id(claim)) {
                 let capacity = claim.status.iter().flat_map(|status| &status.capacity);
                 *left = left.minus(&counted(capacity));

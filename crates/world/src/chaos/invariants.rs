@@ -158,7 +158,15 @@ fn doubled(world: &World) -> Option<String> {
     None
 }
 
+/// What is on its way out is not counted: a claim that is deleted while its launch is under way gets its instance after
+/// its room was given to another, until that instance is ended.
 fn beyond_limits(world: &World) -> Option<String> {
+    let claims = &world.objects.claims;
+    let stays = |one: &crate::cloud::Machine| {
+        claims
+            .get(&one.claim)
+            .is_some_and(|claim| !is_deleting(&claim.metadata))
+    };
     for (name, pool) in &world.objects.pools {
         for (resource, limit) in &pool.spec.limits {
             let limit: Quantity = limit.0.parse().ok()?;
@@ -167,7 +175,7 @@ fn beyond_limits(world: &World) -> Option<String> {
                 .cloud
                 .machines
                 .values()
-                .filter(|one| one.state == State::Running)
+                .filter(|one| one.state == State::Running && one.heard && stays(one))
             {
                 let of_pool = machine
                     .claim
