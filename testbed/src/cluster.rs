@@ -70,7 +70,8 @@ impl Options {
         self
     }
 
-    /// Has the API server write down what service accounts ask for; see [`Cluster::requests`].
+    /// Has the API server write down what service accounts ask for, and what moves pods; see [`Cluster::requests`] and
+    /// [`Cluster::pod_movements`].
     #[must_use]
     pub fn audited(mut self) -> Self {
         self.audited = true;
@@ -212,11 +213,36 @@ impl Cluster {
 
     /// What service accounts have asked an audited API server for so far: events of `audit.k8s.io/v1`.
     pub fn requests(&self) -> Vec<serde_json::Value> {
+        let is_account = |event: &serde_json::Value| {
+            let user = event.pointer("/user/username").and_then(|user| user.as_str());
+            user.is_some_and(|user| user.starts_with("system:serviceaccount:"))
+        };
+        self.audit().filter(is_account).collect()
+    }
+
+    /// Who created, bound, evicted or deleted a pod so far, as an audited API server has answered it, in order of time.
+    pub fn pod_movements(&self) -> Vec<serde_json::Value> {
+        let text = |event: &serde_json::Value, at: &str| {
+            let text = event.pointer(at).and_then(|text| text.as_str());
+            text.unwrap_or_default().to_owned()
+        };
+        let is_pod = |event: &serde_json::Value| {
+            let moves = ["create", "delete", "deletecollection"];
+            text(event, "/objectRef/resource") == "pods" && moves.contains(&text(event, "/verb").as_str())
+        };
+        let mut events: Vec<_> = self.audit().filter(is_pod).collect();
+        events.sort_by_key(|event| text(event, "/stageTimestamp"));
+        events
+    }
+
+    fn audit(&self) -> impl Iterator<Item = serde_json::Value> {
         let text = std::fs::read_to_string(self.folder.join("audit.log")).unwrap_or_default();
         // The last line may be incomplete.
-        text.lines()
+        let events: Vec<_> = text
+            .lines()
             .filter_map(|line| serde_json::from_str(line).ok())
-            .collect()
+            .collect();
+        events.into_iter()
     }
 
     /// Everything a part has written so far, over all its starts; empty for a part that never ran.

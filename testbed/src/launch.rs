@@ -15,13 +15,17 @@ pub(crate) struct Site<'a> {
     pub(crate) identity: &'a Identity,
     /// etcd's port, for its client the API server.
     pub(crate) etcd: u16,
-    /// Whether the API server writes down what service accounts ask for.
+    /// Whether the API server writes down what service accounts ask for and what moves pods.
     pub(crate) audited: bool,
 }
 
-/// Requests of service accounts, once when they are answered; for a watch that is when it begins.
+/// Requests of service accounts and whatever places or removes pods, once when they are answered; for a watch that is
+/// when it begins.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]}, {"level": "None"}]}"#;
+    "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "Metadata", "verbs": ["create", "delete", "deletecollection"],
+            "resources": [{"group": "", "resources": ["pods", "pods/eviction", "pods/binding"]}]},
+        {"level": "None"}]}"#;
 
 /// Where each part listens within a block of ports.
 pub(crate) fn port(part: Part, ports: &Ports) -> u16 {

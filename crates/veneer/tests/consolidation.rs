@@ -20,6 +20,7 @@ use bed::{Bed, expect};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -130,6 +131,46 @@ fn refused_since(bed: &Bed, before: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
+/// What the API server's audit says about a move of `nodes` pods, each `times` over: every one left by an eviction that
+/// was granted, none was deleted by us, and the next was asked to leave only after the one before had a place again.
+/// Says how long the longest was without one.
+fn audited(bed: &Bed, nodes: usize, times: usize) -> Duration {
+    let mut without: Option<Timestamp> = None;
+    let mut longest = Duration::ZERO;
+    let (mut evicted, mut bound) = (BTreeSet::new(), 0);
+    for event in bed.cluster.pod_movements() {
+        let (what, pod) = (&event["objectRef"]["subresource"], &event["objectRef"]["name"]);
+        let agent = event["userAgent"].as_str().unwrap();
+        assert!(
+            event["verb"] == "create" || !agent.contains("veneer"),
+            "deleted without asking its budget: {event}"
+        );
+        if event["responseStatus"]["code"] != 201 {
+            continue;
+        }
+        let at: Timestamp = event["stageTimestamp"].as_str().unwrap().parse().unwrap();
+        match what.as_str() {
+            Some("eviction") => {
+                assert!(agent.contains("veneer"), "{event}");
+                assert!(evicted.insert(pod.to_string()), "{pod} was evicted twice");
+                assert_eq!(without, None, "{pod} was evicted while another had no place");
+                without = Some(at);
+            }
+            Some("binding") => {
+                bound += 1;
+                if let Some(since) = without.take() {
+                    longest = longest.max(at.duration_since(since).unsigned_abs());
+                }
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(evicted.len(), nodes * times, "as many evictions as moves");
+    assert_eq!(bound, nodes * (times + 1), "as many places as pods");
+    assert_eq!(without, None, "the last one has a place");
+    longest
+}
+
 fn failures(bed: &Bed) -> BTreeSet<String> {
     let events: Vec<Event> = bed.list();
     let failed = events
@@ -168,6 +209,7 @@ fn an_overlay_moves_a_pool_over_and_back_one_node_at_a_time() {
         [""; 0],
         "every pod had a place to go to"
     );
+    let longest = audited(&bed, nodes, 2);
     // Nothing moves without a reason.
     let claims = |bed: &Bed| {
         bed.list::<NodeClaim>()
@@ -181,7 +223,11 @@ fn an_overlay_moves_a_pool_over_and_back_one_node_at_a_time() {
         assert_eq!(claims(&bed), settled, "it flaps");
         std::thread::sleep(Duration::from_millis(200));
     }
-    eprintln!("{nodes} nodes: over in {over:?}, back in {back:?}");
+    eprintln!(
+        "{nodes} nodes: over in {over:?}, back in {back:?}; the audit of {} evictions: never two pods without a place, \
+         none for more than {longest:?}",
+        2 * nodes
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use ec2_bed::{Bed, CLAIM_TAG, expect};
+use kube::api::{Api, DeleteParams};
 use serde_json::json;
 use veneer_api::NodeClaim;
 
@@ -64,11 +65,21 @@ fn nothing_is_lost_or_doubled_by_kills_while_aws_fails() {
         random ^= random << 17;
         random % below
     };
-    let mut pods = 1;
+    let (mut pods, how) = (1, DeleteParams::default());
     for _ in 0..kills {
         // Always another number, so that there is something to do.
         pods = (pods + 1 + usize::try_from(next(4)).unwrap()) % 5;
         bed.scale(pods);
+        // Nodes that stay would take all pods, and nothing would be launched any more: one of them has to go.
+        let claims: Vec<NodeClaim> = bed.list();
+        if let Some(claim) = claims
+            .iter()
+            .find(|one| one.metadata.deletion_timestamp.is_none())
+        {
+            let api: Api<NodeClaim> = Api::all(bed.client.clone());
+            let gone = api.delete(claim.metadata.name.as_deref().unwrap(), &how);
+            drop(bed.runtime.block_on(gone).unwrap());
+        }
         let veneer = bed.veneer();
         // By what was asked of AWS, not by the clock: a slow machine is killed at the same points. Every other kill comes
         // right behind a launch, where an instance is there and nobody has written it down.

@@ -17,6 +17,7 @@ mod life;
 pub mod manifests;
 pub mod objects;
 pub mod picture;
+mod rival;
 mod rng;
 pub mod scenario;
 pub mod scheduler;

@@ -322,7 +322,7 @@ impl World {
             return changed;
         }
         self.pods_changed = false;
-        let bindings = scheduler::schedule(&self.objects, &self.empty);
+        let bindings = self.scheduler.schedule(&self.objects);
         for (key, node) in &bindings.bound {
             self.objects.bind(key, node, self.now);
             let pod = pod_of(self, key);

@@ -6,10 +6,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use veneer_api::NodePool;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::packing::{self, Problem};
+use veneer_engine::packing::{self, Problem, Readings};
 use veneer_engine::plan::{is_deleting, is_terminal};
 use veneer_engine::taints::is_of_start;
 
@@ -47,51 +47,72 @@ fn barren(objects: &Objects) -> Option<NodePool> {
     Some(pool)
 }
 
-/// Tries every pod that is on no node.
-#[must_use]
-pub fn schedule(objects: &Objects, empty: &Arc<Catalogue>) -> Bindings {
-    let pods = objects.pods.iter();
-    let waits = |(_, pod): &(&String, &Arc<k8s_openapi::api::core::v1::Pod>)| {
-        node_of(pod).is_none() && !is_deleting(&pod.metadata) && !is_terminal(pod)
-    };
-    let waiting: Vec<&String> = pods.clone().filter(waits).map(|(key, _)| key).collect();
-    if waiting.is_empty() {
-        return Bindings::default();
-    }
-    let nodes: Vec<Arc<Node>> = objects
-        .nodes
-        .values()
-        .filter(|node| takes_pods(node))
-        .map(Arc::clone)
-        .collect();
-    if nodes.is_empty() {
-        return Bindings {
-            bound: Vec::new(),
-            refused: waiting.into_iter().cloned().collect(),
+/// The scheduler, with what it has read of the pods.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    /// It buys nothing.
+    empty: Arc<Catalogue>,
+    readings: Readings,
+}
+
+impl Scheduler {
+    /// One that knows the words of a catalogue.
+    pub(crate) fn new(catalogue: &Catalogue) -> Self {
+        let empty = Catalogue {
+            vocabulary: catalogue.vocabulary.clone(),
+            rules: catalogue.rules.clone(),
+            types: Vec::new(),
         };
+        Self {
+            empty: Arc::new(empty),
+            readings: Readings::default(),
+        }
     }
-    let mut keys: Vec<&String> = Vec::new();
-    let mut problem = packing::Objects {
-        nodes,
-        node_pools: barren(objects).into_iter().collect(),
-        daemon_sets: objects.daemon_sets.values().map(|set| (**set).clone()).collect(),
-        ..packing::Objects::default()
-    };
-    for (key, pod) in pods.filter(|one| node_of(one.1).is_some() || waits(one)) {
-        problem.pods.push((**pod).clone());
-        keys.push(key);
+
+    /// Tries every pod that is on no node.
+    pub(crate) fn schedule(&mut self, objects: &Objects) -> Bindings {
+        let pods = objects.pods.iter();
+        let waits = |(_, pod): &(&String, &Arc<Pod>)| {
+            node_of(pod).is_none() && !is_deleting(&pod.metadata) && !is_terminal(pod)
+        };
+        let waiting: Vec<&String> = pods.clone().filter(waits).map(|(key, _)| key).collect();
+        if waiting.is_empty() {
+            return Bindings::default();
+        }
+        let nodes: Vec<Arc<Node>> = objects
+            .nodes
+            .values()
+            .filter(|node| takes_pods(node))
+            .map(Arc::clone)
+            .collect();
+        if nodes.is_empty() {
+            return Bindings {
+                bound: Vec::new(),
+                refused: waiting.into_iter().cloned().collect(),
+            };
+        }
+        let (keys, pods): (Vec<&String>, Vec<&Arc<Pod>>) =
+            pods.filter(|one| node_of(one.1).is_some() || waits(one)).unzip();
+        let problem = packing::Objects {
+            nodes,
+            pods: self.readings.take(pods.into_iter()),
+            node_pools: barren(objects).into_iter().collect(),
+            daemon_sets: objects.daemon_sets.values().map(|set| (**set).clone()).collect(),
+            ..packing::Objects::default()
+        };
+        let solved = packing::solve(
+            &Problem::from_objects(&problem, &self.empty),
+            &packing::Options::default(),
+        );
+        let mut bindings = Bindings::default();
+        for node in &solved.existing_nodes {
+            let pods = node.pods.iter().filter_map(|at| keys.get(*at));
+            let pods = pods.map(|key| ((*key).clone(), node.name.clone()));
+            bindings.bound.extend(pods);
+        }
+        let refused = solved.unschedulable.iter().filter_map(|one| keys.get(one.pod));
+        bindings.refused.extend(refused.map(|key| (*key).clone()));
+        self.readings.keep(problem.pods);
+        bindings
     }
-    let solved = packing::solve(
-        &Problem::from_objects(&problem, empty),
-        &packing::Options::default(),
-    );
-    let mut bindings = Bindings::default();
-    for node in &solved.existing_nodes {
-        let pods = node.pods.iter().filter_map(|at| keys.get(*at));
-        let pods = pods.map(|key| ((*key).clone(), node.name.clone()));
-        bindings.bound.extend(pods);
-    }
-    let refused = solved.unschedulable.iter().filter_map(|one| keys.get(one.pod));
-    bindings.refused.extend(refused.map(|key| (*key).clone()));
-    bindings
 }

@@ -141,6 +141,7 @@ impl World {
 
     /// Prometheus is asked.
     pub(crate) fn ask(&mut self) {
+        self.has_asked = true;
         let now = self.now;
         let is_gap = self.gap_until.is_some_and(|until| until > now);
         let Some(steerer) = &mut self.steerer else {
@@ -161,6 +162,9 @@ impl World {
 
     /// Decides about overlays when something that matters has changed, and writes them.
     pub(crate) fn steer(&mut self) -> bool {
+        if !self.has_asked {
+            self.ask();
+        }
         if !std::mem::take(&mut self.claims_changed) {
             return false;
         }

@@ -18,7 +18,9 @@ use crate::chaos::Faults;
 use crate::cloud::{Cloud, State};
 use crate::manifests;
 use crate::objects::Objects;
+use crate::rival::Rival;
 use crate::scenario::{Scenario, ScenarioError};
+use crate::scheduler::Scheduler;
 use crate::statistics::Statistics;
 use crate::steerer::Steerer;
 
@@ -68,14 +70,6 @@ pub(crate) struct Memory {
     pub(crate) shortages: BTreeMap<Shortage, Timestamp>,
 }
 
-/// A second process that believes that it leads.
-#[derive(Debug)]
-struct Rival {
-    cycle: Cycle,
-    memory: Memory,
-    until: Timestamp,
-}
-
 /// A cluster, a cloud and a clock.
 #[derive(Debug)]
 pub struct World {
@@ -91,7 +85,7 @@ pub struct World {
     pub statistics: Statistics,
     pub(crate) seed: u64,
     pub(crate) catalogue: Arc<Catalogue>,
-    pub(crate) empty: Arc<Catalogue>,
+    pub(crate) scheduler: Scheduler,
     pub(crate) prices: Prices,
     pub(crate) rules: Rules,
     pub(crate) cycle: Cycle,
@@ -100,7 +94,7 @@ pub struct World {
     pub(crate) epoch: u64,
     pub(crate) steerer: Option<Steerer>,
     pub(crate) faults: Option<Box<Faults>>,
-    rival: Option<Box<Rival>>,
+    pub(crate) rival: Option<Box<Rival>>,
     queue: BTreeMap<(Timestamp, u64), Event>,
     queued: u64,
     wake: Option<Timestamp>,
@@ -111,6 +105,8 @@ pub struct World {
     pub(crate) live: BTreeMap<usize, BTreeSet<String>>,
     pub(crate) numbers: BTreeMap<usize, u64>,
     pub(crate) gap_until: Option<Timestamp>,
+    /// Whether the process that runs has asked Prometheus, the first thing that a new one does.
+    pub(crate) has_asked: bool,
     pub(crate) with_daemons: BTreeSet<String>,
     pub(crate) pods_changed: bool,
     pub(crate) claims_changed: bool,
@@ -143,11 +139,6 @@ pub fn catalogue(scenario: &Scenario) -> Result<Arc<Catalogue>, ScenarioError> {
 impl World {
     /// The world of a scenario at its beginning.
     pub fn new(scenario: Arc<Scenario>, catalogue: Arc<Catalogue>, seed: u64) -> Result<Self, ScenarioError> {
-        let empty = Arc::new(Catalogue {
-            vocabulary: catalogue.vocabulary.clone(),
-            rules: catalogue.rules.clone(),
-            types: Vec::new(),
-        });
         let prices = Prices::of(&catalogue);
         let rules = Rules::default();
         let start = scenario.start;
@@ -157,7 +148,7 @@ impl World {
             cloud: Cloud::new(&scenario.cloud),
             statistics: Statistics::default(),
             seed,
-            empty,
+            scheduler: Scheduler::new(&catalogue),
             cycle: Cycle::new(Arc::clone(&catalogue), rules.clone()),
             rules,
             prices,
@@ -176,6 +167,7 @@ impl World {
             live: BTreeMap::new(),
             numbers: BTreeMap::new(),
             gap_until: None,
+            has_asked: true,
             with_daemons: BTreeSet::new(),
             pods_changed: true,
             claims_changed: true,
@@ -369,7 +361,7 @@ impl World {
     }
 
     /// One pass of standalone mode; says whether it changed anything, and when it wants to look again.
-    fn pass(&mut self) -> (bool, Option<Timestamp>) {
+    pub(crate) fn pass(&mut self) -> (bool, Option<Timestamp>) {
         let mut snapshot = self.snapshot();
         let (now, generation) = (self.seen_now(), self.objects.generation);
         let mut pass = self.cycle.pass(&mut snapshot, generation, now);
@@ -393,38 +385,6 @@ impl World {
         }
         let look_again = pass.plan.look_again;
         (self.carry_out(pass.plan.actions), look_again)
-    }
-
-    /// The pass of the second process, if there is one at the moment.
-    fn rival_pass(&mut self) -> (bool, Option<Timestamp>) {
-        let Some(mut rival) = self.rival.take().filter(|rival| rival.until > self.now) else {
-            return (false, None);
-        };
-        let epoch = self.epoch;
-        std::mem::swap(&mut self.cycle, &mut rival.cycle);
-        std::mem::swap(&mut self.memory, &mut rival.memory);
-        let passed = self.pass();
-        if self.epoch == epoch {
-            std::mem::swap(&mut self.cycle, &mut rival.cycle);
-            std::mem::swap(&mut self.memory, &mut rival.memory);
-            self.rival = Some(rival);
-        }
-        passed
-    }
-
-    /// For a while, a second process believes that it leads.
-    pub(crate) fn split(&mut self, lasts: SignedDuration) {
-        self.say("two controllers believe that they lead".to_owned());
-        let mut cycle = Cycle::new(Arc::clone(&self.catalogue), self.rules.clone());
-        if let Some(ledger) = self.steerer.as_ref().and_then(Steerer::ledger) {
-            cycle.learn(Some(Arc::new(ledger.clone())));
-        }
-        self.rival = Some(Box::new(Rival {
-            cycle,
-            memory: Memory::default(),
-            until: self.now.checked_add(lasts).unwrap_or(self.now),
-        }));
-        self.wake_after(SignedDuration::from_secs(1));
     }
 
     /// A launch has been answered, whoever asked for it.
@@ -457,7 +417,7 @@ impl World {
     }
 
     /// Users have changed something, or the controllers start anew.
-    fn wake_after(&mut self, span: SignedDuration) {
+    pub(crate) fn wake_after(&mut self, span: SignedDuration) {
         self.claims_changed = true;
         self.wake_by(self.now.checked_add(span).unwrap_or(self.now));
     }
@@ -534,8 +494,7 @@ impl World {
         if let Some(steerer) = &mut self.steerer {
             steerer.forget(&scenario);
         }
-        // The first thing that a new process does.
-        self.ask();
+        self.has_asked = false;
         self.wake_after(SignedDuration::from_secs(1));
     }
 

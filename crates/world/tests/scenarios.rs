@@ -239,6 +239,79 @@ fn capped_steering_fills_a_plan_and_leaves_it_at_that() {
     assert!(plain.late_movements > 50, "{} movements", plain.late_movements);
 }
 
+/// A discount moves a pool of fifty nodes over one by one; then nothing moves for half an hour. Without it, the same back.
+#[test]
+fn a_discount_moves_a_pool_and_then_it_is_calm() {
+    let scenario = r#"
+        name: calm
+        families: [m6i, r6i]
+        steering: {enabled: false}
+        objects:
+          - apiVersion: karpenter.sh/v1
+            kind: NodePool
+            metadata: {name: default}
+            spec:
+              template:
+                spec:
+                  nodeClassRef: {group: karpenter.k8s.aws, kind: EC2NodeClass, name: default}
+                  expireAfter: Never
+                  requirements:
+                    - {key: karpenter.sh/capacity-type, operator: In, values: [on-demand]}
+                    - {key: karpenter.k8s.aws/instance-cpu, operator: In, values: ["4"]}
+              disruption: {consolidationPolicy: WhenEmptyOrUnderutilized, consolidateAfter: 0s, budgets: [{nodes: "1"}]}
+          - apiVersion: policy/v1
+            kind: PodDisruptionBudget
+            metadata: {name: web}
+            spec: {maxUnavailable: 1, selector: {matchLabels: {app.kubernetes.io/name: web}}}
+        workloads:
+          - {name: web, requests: {cpu: "3", memory: 4Gi}, replicas: {min: 50}}
+    "#;
+    let mut world = world(Scenario::parse(scenario, "calm").unwrap());
+    let start = world.scenario.start;
+    let minutes = k8s_openapi::jiff::SignedDuration::from_mins;
+    let movements = |world: &World| world.statistics.claims + world.statistics.deleted.values().sum::<u64>();
+    let of_family = |world: &World, family: &str| {
+        let running = world.cloud.machines.values().filter(|one| one.ended.is_none());
+        running
+            .filter(|one| one.instance_type.starts_with(family))
+            .count()
+    };
+    let overlay = serde_json::json!({"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay",
+        "metadata": {"name": "r6i"}, "spec": {"priceAdjustment": "-50%", "requirements": [
+            {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["r6i"]}]}});
+    let mut now = start + minutes(30);
+    world.advance(now);
+    assert_eq!((of_family(&world, "m6i"), world.pending()), (50, 0));
+    for (family, moved) in [("r6i", true), ("m6i", false)] {
+        if moved {
+            world.apply(&overlay).unwrap();
+        } else {
+            world.delete("nodeoverlay/r6i").unwrap();
+        }
+        let took = (1..600).find(|minute| {
+            world.advance(now + minutes(*minute));
+            of_family(&world, family) == 50 && world.running() == 50
+        });
+        let took = took.unwrap_or_else(|| panic!("{} of 50 are {family}", of_family(&world, family)));
+        now += minutes(took);
+        let settled = movements(&world);
+        world.advance(now + minutes(30));
+        now += minutes(30);
+        assert_eq!(
+            movements(&world),
+            settled,
+            "nodes come and go under a steady load after the move to {family}"
+        );
+        assert_eq!(world.pending(), 0);
+        println!("all 50 are {family} after {took} simulated minutes, then nothing moves for 30");
+    }
+    assert_eq!(
+        world.statistics.forced, 0,
+        "no pod was deleted against its budget"
+    );
+    assert_eq!(world.statistics.claims, 150, "each node moved once each way");
+}
+
 #[test]
 fn how_many_threads_there_are_changes_nothing() {
     let play = |seed: u64| {

@@ -186,18 +186,20 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, show
         ledger: shown.ledger,
     };
     loop {
+        let began = Instant::now();
         let (look_again, took) = controller.pass().await;
-        // Pods that could have a spare do not wait for others.
-        let has_spares = controller.stores.has_spares();
-        let pause = if has_spares {
-            COALESCE.0
-        } else {
-            (took * 30).clamp(COALESCE.0, COALESCE.1)
-        };
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
-            () = controller.stores.changed() => sleep(pause).await,
+            () = controller.stores.changed() => {
+                // Pods that could have a spare do not wait for others, unless a pass has just begun.
+                let pause = if controller.stores.has_spares() {
+                    COALESCE.0.max(took * 3).saturating_sub(began.elapsed())
+                } else {
+                    (took * 30).clamp(COALESCE.0, COALESCE.1)
+                };
+                sleep(pause).await;
+            }
             () = sleep(wait.unwrap_or(IDLE).min(IDLE)) => {}
         }
     }

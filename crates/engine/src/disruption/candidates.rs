@@ -1,6 +1,6 @@
 //! Every node with what it costs, what is on it, and what keeps it whatever there is elsewhere.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -18,6 +18,7 @@ use super::commands::Commands;
 use super::pdbs::Limits;
 use crate::lifecycle::drain::{is_protected, tolerates_disruption};
 use crate::lifecycle::{is_ready, quiet_at};
+use crate::packing::hash::FastMap;
 use crate::plan::{
     Lifetime, Snapshot, condition_true, is_daemon_pod, is_deleting, is_spare, is_spare_taint, is_terminal,
     label, name, node_pool_of, parse_duration, provider_id,
@@ -131,17 +132,17 @@ impl<'a> Candidates<'a> {
         now: Timestamp,
     ) -> Self {
         let limits = Limits::new(snapshot);
-        let claims: HashMap<&str, &Arc<NodeClaim>> = snapshot
+        let claims: FastMap<&str, &Arc<NodeClaim>> = snapshot
             .node_claims
             .iter()
             .filter_map(|claim| Some((provider_id(claim)?, claim)))
             .collect();
-        let pools: HashMap<&str, &Arc<NodePool>> = snapshot
+        let pools: FastMap<&str, &Arc<NodePool>> = snapshot
             .node_pools
             .iter()
             .map(|pool| (name(&pool.metadata), pool))
             .collect();
-        let mut pods: HashMap<&str, Vec<&Arc<Pod>>> = HashMap::new();
+        let mut pods: FastMap<&str, Vec<&Arc<Pod>>> = FastMap::default();
         for pod in snapshot.pods.iter().filter(|pod| !is_terminal(pod)) {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
             if let Some(node) = node {
@@ -198,8 +199,11 @@ fn candidate<'a>(
     pods: &[&'a Arc<Pod>],
     market: &Market,
 ) -> Candidate<'a> {
-    let moving = pods.iter().filter(|pod| is_reschedulable(pod));
-    let disturbance = moving.clone().map(|pod| eviction_cost(pod).max(0.0)).sum::<f64>() + 1.0;
+    let (mut moving, mut disturbance) = (0, 0.0);
+    for pod in pods.iter().filter(|pod| is_reschedulable(pod)) {
+        moving += 1;
+        disturbance += eviction_cost(pod).max(0.0);
+    }
     let text = |key| label(&node.metadata, key).unwrap_or_default();
     let instance_type = text(kubernetes::INSTANCE_TYPE);
     let capacity_type = match text(karpenter::CAPACITY_TYPE) {
@@ -214,7 +218,7 @@ fn candidate<'a>(
         claim,
         node,
         pool,
-        pods: moving.count(),
+        pods: moving,
         price: market.price(
             node_pool_of(&claim.metadata),
             instance_type,
@@ -223,7 +227,7 @@ fn candidate<'a>(
         ),
         instance_type,
         is_spot: capacity_type == karpenter::CAPACITY_TYPE_SPOT,
-        disturbance,
+        disturbance: disturbance + 1.0,
         drifted,
         held: Vec::new(),
         unconsolidated: Vec::new(),

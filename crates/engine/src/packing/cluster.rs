@@ -3,7 +3,7 @@
 //! A node and its NodeClaim are one thing, joined by provider id. Until the node has registered, the claim is
 //! believed; until it is initialised, startup taints and taints that every young node has are overlooked.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
@@ -13,6 +13,7 @@ use veneer_api::{ConditionStatus, NodeClaim, find_condition};
 
 use super::Objects;
 use super::PodRecord;
+use super::hash::FastMap;
 use super::pod_requests::resource_list;
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
@@ -78,7 +79,7 @@ pub(super) fn node_taints(node: &Node) -> &[Taint] {
 /// Everything that is a node or will be one, in no particular order.
 pub(super) fn cluster_nodes(objects: &Objects) -> Vec<ClusterNode<'_>> {
     let mut nodes: Vec<ClusterNode<'_>> = Vec::new();
-    let mut by_provider: HashMap<&str, usize> = HashMap::new();
+    let mut by_provider: FastMap<&str, usize> = FastMap::default();
     for claim in &objects.node_claims {
         let provider = claim
             .status
@@ -93,7 +94,7 @@ pub(super) fn cluster_nodes(objects: &Objects) -> Vec<ClusterNode<'_>> {
             });
         }
     }
-    let mut by_name: HashMap<&str, usize> = HashMap::new();
+    let mut by_name: FastMap<&str, usize> = FastMap::default();
     for node in &objects.nodes {
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let labels = node_labels(node);

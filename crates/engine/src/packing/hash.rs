@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-pub(super) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
+pub(crate) type FastMap<K, V> = HashMap<K, V, BuildHasherDefault<FastHasher>>;
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Multiply and rotate, eight bytes at a time.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct FastHasher(u64);
+pub(crate) struct FastHasher(u64);
 
 impl FastHasher {
     fn mix(&mut self, word: u64) {

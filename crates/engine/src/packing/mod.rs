@@ -18,7 +18,7 @@ mod daemons;
 mod fingerprint;
 pub(crate) mod go_sort;
 mod grouping;
-mod hash;
+pub(crate) mod hash;
 mod host_ports;
 mod ids;
 mod model;

@@ -1,6 +1,6 @@
 //! The problem, compiled: everything numbered, nothing placed yet.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::PodRecord;
@@ -116,7 +116,7 @@ impl<'a> Model<'a> {
 
         let view = cluster_view(objects, &cluster, &uncounted, &relevant, &mut states, &mut taints);
         let mut topology = Topology::new(view);
-        let viewed: HashMap<&str, usize> = topology
+        let viewed: FastMap<&str, usize> = topology
             .view
             .nodes
             .iter()
@@ -249,12 +249,12 @@ impl<'a> Model<'a> {
         book: &mut SizeBook<'a>,
         limits: &mut [Limits],
     ) {
-        let csi_nodes: HashMap<&str, _> = objects
+        let csi_nodes: FastMap<&str, _> = objects
             .csi_nodes
             .iter()
             .map(|csi_node| (csi_node.metadata.name.as_deref().unwrap_or_default(), csi_node))
             .collect();
-        let pool_of: HashMap<String, usize> = self
+        let pool_of: FastMap<String, usize> = self
             .pools
             .iter()
             .enumerate()
@@ -380,12 +380,12 @@ fn cluster_view<'a>(
     states: &mut States,
     taints: &mut TaintLists,
 ) -> ClusterView<'a> {
-    let open: HashMap<&str, &Labels> = cluster
+    let open: FastMap<&str, &Labels> = cluster
         .iter()
         .filter(|node| !node.is_deleting())
         .filter_map(|node| Some((node.node?.metadata.name.as_deref()?, node.labels())))
         .collect();
-    let mut number: HashMap<&str, usize> = HashMap::new();
+    let mut number: FastMap<&str, usize> = FastMap::default();
     let mut nodes = Vec::with_capacity(objects.nodes.len());
     for node in &objects.nodes {
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -420,7 +420,7 @@ fn pod_counts(
     objects: &Objects,
     positions: &[usize],
     relevant: &BTreeSet<&str>,
-    number: &HashMap<&str, usize>,
+    number: &FastMap<&str, usize>,
 ) -> Vec<PodCount> {
     let excluded = marked(objects, positions);
     let mut counts: BTreeMap<(&str, Labels), usize> = BTreeMap::new();

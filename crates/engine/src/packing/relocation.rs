@@ -4,9 +4,8 @@
 //! question cost. Each answer is taken back, or kept so that the next one starts from it. Pods that wait for a place
 //! and pods on nodes that are going away already get theirs first; what would be launched for them is not relied on.
 
-use std::collections::HashMap;
-
 use super::cluster::{cluster_nodes, node_name};
+use super::hash::FastMap;
 use super::ids::{NodeId, PoolId};
 use super::model::Model;
 use super::pods::PodEntry;
@@ -57,8 +56,8 @@ pub(crate) struct Relocation<'o, 'p> {
     /// How each of them is bought.
     capacity_types: Vec<Option<&'static str>>,
     nodes: Vec<Place<'p>>,
-    by_name: HashMap<&'p str, usize>,
-    places: HashMap<NodeId, usize>,
+    by_name: FastMap<&'p str, usize>,
+    places: FastMap<NodeId, usize>,
 }
 
 /// A node from which pods can be taken away.
@@ -91,13 +90,13 @@ impl<'o, 'p> Relocation<'o, 'p> {
         solver.place(queue);
         solver.end(true);
         let objects = problem.objects;
-        let slots: HashMap<String, NodeId> = solver
+        let slots: FastMap<String, NodeId> = solver
             .model
             .nodes
             .ids()
             .map(|id| (solver.model.nodes[id].name.clone(), id))
             .collect();
-        let viewed: HashMap<&str, usize> = solver
+        let viewed: FastMap<&str, usize> = solver
             .model
             .topology
             .view
@@ -107,8 +106,8 @@ impl<'o, 'p> Relocation<'o, 'p> {
             .map(|(at, node)| (node.name, at))
             .collect();
         let mut nodes = Vec::new();
-        let mut by_name = HashMap::new();
-        let mut places = HashMap::new();
+        let mut by_name = FastMap::default();
+        let mut places = FastMap::default();
         for node in cluster_nodes(objects) {
             let Some(slot) = slots.get(node.name()).filter(|_| !node.is_deleting()) else {
                 continue;

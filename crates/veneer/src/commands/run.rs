@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
+use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
@@ -258,6 +259,9 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     // The controllers try again by themselves. The client would hold a whole pass up for minutes where a
     // PodDisruptionBudget refuses an eviction, which is answered with 429.
     cluster.default_retry = false;
+    // Audit logs name who asked.
+    let agent = HeaderValue::from_static(concat!("veneer/", env!("CARGO_PKG_VERSION")));
+    cluster.headers.push((USER_AGENT, agent));
     settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster.default_namespace));

@@ -45,7 +45,7 @@ pub(crate) fn runtime() -> Runtime {
 impl Bed {
     /// An empty cluster.
     pub(crate) fn bare() -> Self {
-        let cluster = Cluster::start(Options::nodes()).unwrap();
+        let cluster = Cluster::start(Options::nodes().audited()).unwrap();
         let crds = veneer_api::crds(veneer_api::Mode::Standalone, None);
         let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
         cluster.install_crds(&crds).unwrap();

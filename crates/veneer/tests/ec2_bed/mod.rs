@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt};
@@ -41,7 +41,9 @@ pub(crate) struct Bed {
     pub(crate) cluster: Cluster,
 }
 
-/// Makes a Node for every instance that runs, as a real one would by itself.
+/// Makes a Node for every instance that runs, as a real one would by itself; and in the role of AWS's cloud controller
+/// manager, without which no cluster on EC2 runs, removes a Node that came while its instance was ending. Only one that
+/// was never registered: what Veneer has taken over, Veneer has to remove.
 pub(crate) struct Kubelet {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -62,9 +64,12 @@ impl Kubelet {
             let runtime = runtime();
             let client = connect(&runtime, kubeconfig);
             let nodes: Api<Node> = Api::all(client);
-            let mut joined = BTreeSet::new();
+            let (mut joined, mut left_behind) = (BTreeSet::new(), BTreeSet::new());
             while !ended.load(Ordering::SeqCst) {
                 for (id, state, _) in aws.instances(CLAIM_TAG).unwrap_or_default() {
+                    if state == "terminated" && left_behind.insert(id.clone()) {
+                        runtime.block_on(remove_unregistered(&nodes, &node_name(&id)));
+                    }
                     if state != "running" {
                         // When it starts again, it joins again.
                         joined.remove(&id);
@@ -85,6 +90,26 @@ impl Kubelet {
     }
 }
 
+fn node_name(id: &str) -> String {
+    format!("{id}.internal")
+}
+
+async fn remove_unregistered(nodes: &Api<Node>, name: &str) {
+    let is_unregistered = |node: &Node| {
+        let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+        let mut taints = taints.unwrap_or_default().iter();
+        taints.any(|taint| taint.key == "karpenter.sh/unregistered")
+    };
+    if nodes
+        .get_opt(name)
+        .await
+        .unwrap()
+        .is_some_and(|node| is_unregistered(&node))
+    {
+        drop(nodes.delete(name, &DeleteParams::default()).await);
+    }
+}
+
 fn node(aws: &Aws, id: &str) -> Node {
     let found = aws
         .call("ec2", "DescribeInstances", &[("InstanceId.1", id)])
@@ -97,8 +122,8 @@ fn node(aws: &Aws, id: &str) -> Node {
     let resources = json!({"cpu": "2", "memory": "7Gi", "pods": "29", "ephemeral-storage": "18Gi"});
     let fake = json!({"kwok.x-k8s.io/node": "fake"});
     serde_json::from_value(json!({
-        "metadata": {"name": format!("{id}.internal"), "annotations": fake,
-            "labels": {"kubernetes.io/hostname": format!("{id}.internal"), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
+        "metadata": {"name": node_name(id), "annotations": fake,
+            "labels": {"kubernetes.io/hostname": node_name(id), "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}},
         "spec": {"providerID": format!("aws:///{zone}/{id}"),
             "taints": [{"key": "karpenter.sh/unregistered", "effect": "NoExecute"}]},
         "status": {"capacity": resources, "allocatable": resources},
