@@ -407,12 +407,8 @@ fn cluster_view<'a>(
             taints: taints.intern(pools::taints(pool)),
         })
         .collect();
-    ClusterView {
-        pools,
-        nodes,
-        pods: pod_counts(objects, positions, relevant, &number),
-        namespaces: namespaces(objects),
-    }
+    let pods = pod_counts(objects, positions, relevant, &number);
+    ClusterView::new(pools, nodes, pods, namespaces(objects))
 }
 
 /// The pods on nodes, counted by namespace and the labels that matter.

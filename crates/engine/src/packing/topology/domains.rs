@@ -53,10 +53,37 @@ pub(crate) struct ClusterView<'a> {
     pub(crate) pools: Vec<PoolDomains>,
     pub(crate) nodes: Vec<ViewedNode<'a>>,
     pub(crate) pods: Vec<PodCount>,
+    /// Where pods with a label and a value are in the list of them.
+    labelled: FastMap<String, FastMap<String, Vec<usize>>>,
     pub(crate) namespaces: Vec<(String, Labels)>,
 }
 
-impl ClusterView<'_> {
+impl<'a> ClusterView<'a> {
+    pub(crate) fn new(
+        pools: Vec<PoolDomains>,
+        nodes: Vec<ViewedNode<'a>>,
+        pods: Vec<PodCount>,
+        namespaces: Vec<(String, Labels)>,
+    ) -> Self {
+        let mut labelled: FastMap<String, FastMap<String, Vec<usize>>> = FastMap::default();
+        for (at, pods) in pods.iter().enumerate() {
+            for (key, value) in &pods.labels {
+                let by_value = match labelled.get_mut(key) {
+                    Some(known) => known,
+                    None => labelled.entry(key.clone()).or_default(),
+                };
+                by_value.entry(value.clone()).or_default().push(at);
+            }
+        }
+        Self {
+            pools,
+            nodes,
+            pods,
+            labelled,
+            namespaces,
+        }
+    }
+
     /// The namespaces that an affinity term of a pod in `namespace` is about.
     pub(super) fn namespaces_of(&self, term: &PodAffinityTerm, namespace: &str) -> Vec<String> {
         let mut named: Vec<String> = term.namespaces.iter().flatten().cloned().collect();
@@ -73,6 +100,18 @@ impl ClusterView<'_> {
                 named
             }
         }
+    }
+
+    /// The pods that a selector can count, in their order; the whole selector has to be asked about each.
+    fn selectable(&self, selector: &Selector) -> Vec<&PodCount> {
+        let Some((key, values)) = selector.demanded_values() else {
+            return self.pods.iter().collect();
+        };
+        let by_value = self.labelled.get(key);
+        let positions = values.iter().filter_map(|value| by_value?.get(value));
+        let mut positions: Vec<usize> = positions.flatten().copied().collect();
+        positions.sort_unstable();
+        positions.into_iter().filter_map(|at| self.pods.get(at)).collect()
     }
 
     /// Counts what is on the nodes into a new rule.
@@ -99,7 +138,7 @@ impl ClusterView<'_> {
                 group.register(domain);
             }
         }
-        for pods in &self.pods {
+        for pods in self.selectable(group.selector()) {
             if !group.counts_pod(Subject {
                 namespace: &pods.namespace,
                 labels: &pods.labels,
@@ -107,8 +146,7 @@ impl ClusterView<'_> {
                 continue;
             }
             for &(at, count) in &pods.nodes {
-                let domain = domains.of_nodes.get(at).and_then(|of_node| of_node.counted);
-                if let (Some(domain), Some(node)) = (domain, self.nodes.get(at))
+                if let (Some(domain), Some(node)) = (domains.counted(at), self.nodes.get(at))
                     && matches(group, at, node)
                 {
                     group.record(domain, count);
@@ -217,6 +255,11 @@ impl KeyDomains {
 
     pub(super) fn is_hostname(&self) -> bool {
         self.is_hostname
+    }
+
+    /// Where the pods of the node at `position` of the view are counted.
+    pub(super) fn counted(&self, position: usize) -> Option<usize> {
+        self.of_nodes.get(position)?.counted
     }
 
     pub(super) fn len(&self) -> usize {

@@ -35,6 +35,8 @@ impl Kind {
 pub(super) struct Filter {
     /// OR-ed.
     pub(super) terms: Vec<StateId>,
+    /// Whether one of the terms demands nothing.
+    pub(super) any_labels: bool,
     pub(super) honor_affinity: bool,
     pub(super) honor_taints: bool,
     pub(super) tolerations: Vec<Toleration>,
@@ -45,6 +47,7 @@ impl Filter {
     pub(super) fn everything() -> Self {
         Self {
             terms: Vec::new(),
+            any_labels: true,
             honor_affinity: false,
             honor_taints: false,
             tolerations: Vec::new(),
@@ -52,7 +55,7 @@ impl Filter {
     }
 
     pub(super) fn is_everything(&self) -> bool {
-        (!self.honor_affinity || self.terms.is_empty()) && !self.honor_taints
+        (!self.honor_affinity || self.any_labels) && !self.honor_taints
     }
 }
 

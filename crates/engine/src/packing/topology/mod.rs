@@ -21,6 +21,7 @@ pub(super) use group::{Group, Kind};
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, Toleration, TopologySpreadConstraint};
+use veneer_api::labels::kubernetes;
 
 use super::constraints::Constraints;
 use super::hash::FastMap;
@@ -31,6 +32,7 @@ use super::taints::TaintLists;
 use super::terms::add_term;
 use super::types::Types;
 use crate::bitset::BitSet;
+use crate::requirements::Requirements;
 use crate::vocabulary::Symbol;
 use directory::Directory;
 use domains::KeyDomains;
@@ -229,6 +231,7 @@ impl<'a> Topology<'a> {
                 .collect(),
         };
         Filter {
+            any_labels: terms.is_empty() || terms.iter().any(Requirements::is_empty),
             terms: terms
                 .into_iter()
                 .map(|requirements| states.intern(requirements))
@@ -438,20 +441,19 @@ impl<'a> Topology<'a> {
         let Some(node) = self.view.nodes.get(position) else {
             return;
         };
-        let (name, labels, state, node_taints) = (node.name, node.labels, node.state, node.taints);
+        let (labels, state, node_taints) = (node.labels, node.state, node.taints);
         for (is_inverse, ids) in [(false, selected), (true, inverse_owned)] {
             for &id in ids {
                 if !is_inverse && !self.filter_matches(id, state, node_taints, states, taints) {
                     continue;
                 }
                 let table = if is_inverse { &self.inverse } else { &self.groups };
-                let domains = &mut self.keys[table[id].key];
-                let value = labels
-                    .get(states.vocabulary.text(domains.symbol()))
-                    .map(String::as_str)
-                    .or((domains.is_hostname() && !is_inverse).then_some(name));
-                if let Some(value) = value.and_then(|value| states.vocabulary.get(value)) {
-                    let domain = domains.number(value);
+                let domains = &self.keys[table[id].key];
+                // Only a label counts against those who keep away, the name of a node does not.
+                if is_inverse && domains.is_hostname() && !labels.contains_key(kubernetes::HOSTNAME) {
+                    continue;
+                }
+                if let Some(domain) = domains.counted(position) {
                     self.change(is_inverse, id, domain, -1);
                 }
             }
@@ -515,7 +517,7 @@ impl Filter {
     /// Whether nodes in `state` with `node_taints` take part.
     fn matches(&self, state: StateId, node_taints: TaintsId, states: &States, taints: &TaintLists) -> bool {
         let by_labels = !self.honor_affinity
-            || self.terms.is_empty()
+            || self.any_labels
             || self
                 .terms
                 .iter()
