@@ -14,9 +14,10 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use support::REGION;
-use veneer_api::NodePool;
+use veneer_api::{NodeClaim, NodePool};
 use veneer_engine::catalogue::aws;
-use veneer_engine::plan::{Action, NodeClass, Snapshot};
+use veneer_engine::disruption::{Command, Decision};
+use veneer_engine::plan::{Action, Announcement, NodeClass, Snapshot, Subject, Target as EngineTarget};
 use veneer_engine::provision::Market;
 use veneer_steering::cap;
 use veneer_steering::commitments::{Balance, Book, Doubt, Kind, Ledger, Target};
@@ -24,7 +25,7 @@ use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
 
 /// A pool of machines with four processors of two families, and three pods that need one each.
-fn snapshot() -> Snapshot {
+fn snapshot(target: &Target) -> Snapshot {
     let rendering = Rendering {
         weights: Weights::default(),
         naming: Naming::default(),
@@ -56,7 +57,7 @@ fn snapshot() -> Snapshot {
     Snapshot {
         pods: pods.to_vec(),
         node_pools: vec![Arc::new(pool)],
-        overlays: vec![Arc::new(cost_aware(&Target::family("m5", REGION), &rendering))],
+        overlays: vec![Arc::new(cost_aware(target, &rendering))],
         node_classes: vec![NodeClass {
             group: "karpenter.k8s.aws".to_owned(),
             kind: "EC2NodeClass".to_owned(),
@@ -68,7 +69,11 @@ fn snapshot() -> Snapshot {
     }
 }
 
-fn ledger(left: Result<f64, Doubt>) -> Ledger {
+fn m5() -> Target {
+    Target::family("m5", REGION)
+}
+
+fn ledger(target: &Target, left: Result<f64, Doubt>) -> Ledger {
     let balance = left.map(|left| Balance {
         owned: 10.0,
         left,
@@ -76,21 +81,21 @@ fn ledger(left: Result<f64, Doubt>) -> Ledger {
     });
     let book = Book {
         data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-        balances: BTreeMap::from([(Target::family("m5", REGION), balance)]),
+        balances: BTreeMap::from([(target.clone(), balance)]),
         unlisted: None,
     };
     Ledger {
-        books: BTreeMap::from([(Kind::Ec2InstanceSavingsPlan, Ok(book))]),
+        books: BTreeMap::from([(target.kind, Ok(book))]),
         age: None,
     }
 }
 
-/// The first choice of each launch, when `left` dollars per hour of a plan for m5 are left.
-fn launched(left: Result<f64, Doubt>) -> Vec<String> {
+/// The first choice of each launch, when `left` of a commitment is left.
+fn launched_with(target: &Target, left: Result<f64, Doubt>) -> Vec<String> {
     let catalogue = Arc::new(aws::region(REGION).unwrap().catalogue);
     let mut cycle = Cycle::new(catalogue, Rules::default());
-    cycle.learn(Some(Arc::new(ledger(left))));
-    let mut snapshot = snapshot();
+    cycle.learn(Some(Arc::new(ledger(target, left))));
+    let mut snapshot = snapshot(target);
     let mut now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
     let _ = cycle.pass(&mut snapshot, 1, now);
     now += SignedDuration::from_secs(2);
@@ -111,6 +116,11 @@ fn launched(left: Result<f64, Doubt>) -> Vec<String> {
     first
 }
 
+/// The same for a plan for m5, in dollars per hour.
+fn launched(left: Result<f64, Doubt>) -> Vec<String> {
+    launched_with(&m5(), left)
+}
+
 #[test]
 fn only_as_many_launches_as_the_plan_covers_are_drawn_to_it() {
     // An m5.xlarge costs 0.192 and a c5.xlarge 0.17 dollars an hour.
@@ -124,6 +134,117 @@ fn only_as_many_launches_as_the_plan_covers_are_drawn_to_it() {
         ["m5.xlarge", "m5.xlarge", "m5.xlarge"],
         "doubt changes nothing"
     );
+}
+
+#[test]
+fn only_as_many_launches_as_there_are_reservations_are_drawn_to_them() {
+    let launched = |left| launched_with(&Target::reserved("m5.xlarge", REGION), Ok(left));
+    assert_eq!(launched(3.0), ["m5.xlarge", "m5.xlarge", "m5.xlarge"]);
+    assert_eq!(launched(2.0), ["c5.xlarge", "m5.xlarge", "m5.xlarge"]);
+    assert_eq!(launched(0.9), ["c5.xlarge", "c5.xlarge", "c5.xlarge"]);
+}
+
+/// What is left of a decision to replace nodes `a` and `b` by a new machine each: the nodes that are told of, those that
+/// are replaced, those of the commands, and whether nothing was started.
+fn held_back(
+    target: &Target,
+    left: Result<f64, Doubt>,
+    reason: &'static str,
+) -> (Vec<String>, Vec<String>, Vec<String>, bool) {
+    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let snapshot = snapshot(target);
+    market.update(&snapshot);
+    let mut decision = Decision::default();
+    for node in ["a", "b"] {
+        let pool = &snapshot.node_pools[0].spec.template.spec;
+        let claim: NodeClaim = serde_json::from_value(json!({
+            "metadata": {"name": format!("instead-of-{node}"), "labels": {"karpenter.sh/nodepool": "default"},
+                "annotations": {"veneer.io/replaces": format!("{reason} 1 {node}")}},
+            "spec": {"nodeClassRef": pool.node_class_ref, "requirements": pool.requirements}}))
+        .unwrap();
+        decision.plan.push(Action::Announce(Announcement {
+            subject: Subject {
+                api_version: "karpenter.sh/v1",
+                kind: "NodeClaim",
+                target: EngineTarget {
+                    name: node.to_owned(),
+                    ..EngineTarget::default()
+                },
+            },
+            is_warning: false,
+            reason: "Disrupting",
+            message: String::new(),
+        }));
+        decision.plan.push(Action::CreateClaim(Box::new(claim)));
+        decision.started.push(Command {
+            reason,
+            nodes: vec![node.to_owned()],
+            replacements: 1,
+            replacement: None,
+            saving: 0.1,
+            moves: Vec::new(),
+        });
+    }
+    let is_nothing = cap::hold_back(&mut decision, &snapshot, &ledger(target, left), &mut market);
+    let (mut told, mut replaced) = (Vec::new(), Vec::new());
+    for action in &decision.plan.actions {
+        match action {
+            Action::Announce(one) => told.push(one.subject.target.name.clone()),
+            Action::CreateClaim(claim) => {
+                replaced.push(claim.metadata.name.clone().unwrap().replace("instead-of-", ""));
+            }
+            _ => {}
+        }
+    }
+    let started = decision.started.iter().flat_map(|one| one.nodes.clone());
+    (told, replaced, started.collect(), is_nothing)
+}
+
+#[test]
+fn replacements_that_a_commitment_does_not_cover_are_taken_back() {
+    let only = |nodes: &[&str]| {
+        let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
+        (nodes.clone(), nodes.clone(), nodes.clone(), nodes.is_empty())
+    };
+    let plan = |left| held_back(&m5(), left, "underutilized");
+    assert_eq!(plan(Ok(10.0)), only(&["a", "b"]));
+    // An m5.xlarge costs $0.192/h.
+    assert_eq!(plan(Ok(0.2)), only(&["a"]));
+    assert_eq!(plan(Ok(0.1)), only(&[]));
+    let doubt = Doubt::Incomplete("nobody knows".to_owned());
+    assert_eq!(plan(Err(doubt)), only(&["a", "b"]), "doubt changes nothing");
+    assert_eq!(
+        held_back(&m5(), Ok(0.0), "drifted"),
+        only(&["a", "b"]),
+        "drift is no matter of price"
+    );
+    let reservation = |left| held_back(&Target::reserved("m5.xlarge", REGION), Ok(left), "underutilized");
+    assert_eq!(reservation(2.0), only(&["a", "b"]));
+    assert_eq!(reservation(1.0), only(&["a"]));
+    assert_eq!(reservation(0.0), only(&[]));
+}
+
+#[test]
+fn nothing_is_taken_back_where_nothing_is_steered() {
+    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let (mut decision, snapshot) = (Decision::default(), snapshot(&m5()));
+    market.update(&snapshot);
+    let known = ledger(&m5(), Ok(0.0));
+    assert!(!cap::hold_back(&mut decision, &snapshot, &known, &mut market));
+    decision.started.push(Command {
+        reason: "empty",
+        nodes: vec!["a".to_owned()],
+        replacements: 0,
+        replacement: None,
+        saving: 0.1,
+        moves: Vec::new(),
+    });
+    let unsteered = Snapshot {
+        overlays: Vec::new(),
+        ..snapshot
+    };
+    assert!(!cap::hold_back(&mut decision, &unsteered, &known, &mut market));
+    assert_eq!(decision.started.len(), 1);
 }
 
 /// Claims of running machines, oldest first.
@@ -149,7 +270,7 @@ fn paid_for(ledger: &Ledger, machines: &[(&str, &str, &str)]) -> Vec<String> {
 
 #[test]
 fn a_plan_that_is_used_up_still_pays_for_what_it_covers() {
-    let mut known = ledger(Ok(0.0));
+    let mut known = ledger(&m5(), Ok(0.0));
     let Some(Ok(book)) = known.books.get_mut(&Kind::Ec2InstanceSavingsPlan) else {
         unreachable!()
     };
@@ -209,7 +330,7 @@ fn doubt_counts_as_paid_for() {
         ("c", "m5.xlarge", "spot"),
     ];
     assert_eq!(
-        paid_for(&ledger(Err(doubt())), &machines),
+        paid_for(&ledger(&m5(), Err(doubt())), &machines),
         ["a"],
         "about one plan"
     );
