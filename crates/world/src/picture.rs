@@ -271,7 +271,7 @@ impl World {
             match (kind, left) {
                 (Kind::ReservedInstance, Some(left)) => format!("{left:.0} reserved instances unused"),
                 (_, Some(left)) => format!("${left:.2}/h of the plan unused"),
-                (_, None) => one.reason.as_str().replace('-', " "),
+                (_, None) => one.reason.in_words(),
             }
         })
     }
@@ -289,7 +289,7 @@ impl World {
                 || "not steered".to_owned(),
                 |one| {
                     let state = if one.state == Wish::Removed { "off" } else { "on" };
-                    format!("{state}: {}", one.reason.as_str().replace('-', " "))
+                    format!("{state}: {}", one.reason.in_words())
                 },
             )
         };

@@ -92,6 +92,19 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The same for people.
+    #[must_use]
+    pub fn in_words(self) -> String {
+        match self {
+            Self::TooSmallForTypicalNode => "what is left covers no further node".to_owned(),
+            Self::UsedUpByLaunches => "launches since the last data use it up".to_owned(),
+            Self::UtilizationAboveThreshold => "nearly all of it is used".to_owned(),
+            Self::NoUnusedReservedInstances => "all of them are used".to_owned(),
+            Self::WaitingForHysteresis => "used up lately, not yet free enough".to_owned(),
+            other => other.as_str().replace('-', " "),
+        }
+    }
+
     /// The name, as it stands in labels.
     #[must_use]
     pub fn as_str(self) -> &'static str {
