@@ -217,7 +217,9 @@ async fn targets_are_reached_and_kept_while_pods_come_and_go() {
     let mut pods: Vec<String> = Vec::new();
     let mut settled = Vec::new();
     let mut evicted = 0;
-    for step in 0..steps {
+    let mut step = 0;
+    while settled.len() < steps {
+        step += 1;
         let does = match random.below(10) {
             0 => {
                 count = random.below(4);

@@ -21,6 +21,10 @@ use veneer_engine::disruption::{Blocker, Decision, Outcome};
 use veneer_engine::plan::{Action, Snapshot};
 
 const APPS: [&str; 4] = ["web", "api", "db", "batch"];
+/// Where nodes can be.
+const ZONES: [&str; 3] = ["zone-a", "zone-b", "zone-c"];
+/// By how many pods zones may differ for those that are spread.
+const MAX_SKEW: usize = 1;
 
 /// A cluster with holes in it.
 fn generate(seed: u64) -> Fleet {
@@ -116,6 +120,15 @@ fn generate_in(seed: u64, pools: &[&str]) -> Fleet {
             fleet.pod(&format!("apart-{node:02}"), &name, "0", apart);
         }
     }
+    // Pods that want to be spread over the zones; how they lie now may be uneven.
+    for node in 0..nodes {
+        if random.below(4) == 0 {
+            let spread = json!({"metadata": {"labels": {"app": "spread"}}, "spec": {"topologySpreadConstraints": [{
+                "maxSkew": MAX_SKEW, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "spread"}}}]}});
+            fleet.pod(&format!("spread-{node:02}"), &format!("n{node:02}"), "0", spread);
+        }
+    }
     if random.below(3) == 0 {
         let app = *random.one_of(&APPS);
         fleet.pdb(
@@ -187,6 +200,16 @@ fn check(fleet: &mut Fleet, decision: &Decision) -> f64 {
             )
         })
         .collect();
+    let zone_of = |node: &str| {
+        label(
+            nodes[node].metadata.labels.as_ref(),
+            "topology.kubernetes.io/zone",
+        )
+    };
+    let mut zones: BTreeMap<String, String> = nodes
+        .keys()
+        .map(|node| ((*node).to_owned(), zone_of(node).to_owned()))
+        .collect();
     let mut going: BTreeSet<&str> = BTreeSet::new();
     let mut saved = 0.0;
     let mut new = claims.iter();
@@ -217,6 +240,11 @@ fn check(fleet: &mut Fleet, decision: &Decision) -> f64 {
         let mut after = 0.0;
         if command.replacements > 0 {
             let claim = new.next().unwrap();
+            let mut requirements = claim.spec.requirements.iter();
+            let zone = requirements.find(|one| one.key == "topology.kubernetes.io/zone");
+            if let Some([zone]) = zone.map(|one| one.values.as_slice()) {
+                zones.insert(format!("new-{}", command.nodes[0]), zone.clone());
+            }
             let types = claim
                 .spec
                 .requirements
@@ -245,6 +273,7 @@ fn check(fleet: &mut Fleet, decision: &Decision) -> f64 {
             let key = pods.get_key_value(pod).unwrap().0.as_str();
             on.insert(key, place);
         }
+        evenly_spread(&command.moves, &on, &zones);
         assert!(before > after, "{command:?}");
     }
     // Where everything ends up.
@@ -282,6 +311,34 @@ fn check(fleet: &mut Fleet, decision: &Decision) -> f64 {
     }
     budgets_and_pdbs(&snapshot, &going, &pods);
     saved
+}
+
+/// A zone that got one of the pods that are spread has at most so many more than the one with the fewest: all pods left
+/// before the first was placed, and whatever was placed later only raised the fewest.
+fn evenly_spread(
+    moves: &[(String, Option<String>)],
+    on: &BTreeMap<&str, String>,
+    zones: &BTreeMap<String, String>,
+) {
+    let mut counts: BTreeMap<&str, usize> = ZONES.iter().map(|zone| (*zone, 0)).collect();
+    let zone_of = |pod: &str| {
+        let place = &on[pod];
+        zones
+            .get(place)
+            .unwrap_or_else(|| panic!("{pod} goes to {place}, in any zone"))
+    };
+    let is_spread = |pod: &str| pod.starts_with("default/spread-");
+    for pod in on.keys().filter(|pod| is_spread(pod)) {
+        *counts.get_mut(zone_of(pod).as_str()).unwrap() += 1;
+    }
+    let fewest = *counts.values().min().unwrap();
+    for (pod, _) in moves.iter().filter(|(pod, _)| is_spread(pod)) {
+        let count = counts[zone_of(pod).as_str()];
+        assert!(
+            count <= fewest + MAX_SKEW,
+            "{pod} goes where there are {count}: {counts:?}"
+        );
+    }
 }
 
 fn budgets_and_pdbs(snapshot: &Snapshot, going: &BTreeSet<&str>, pods: &BTreeMap<String, &Arc<Pod>>) {
