@@ -13,6 +13,7 @@ use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
 use super::replacement::{Replacement, narrow};
 use crate::instance_type::Catalogue;
+use crate::packing::go_sort::sort_slice;
 use crate::packing::relocation::{Moved, Relocation};
 use crate::packing::{NewNodeClaim, Objects};
 
@@ -272,7 +273,8 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         let mut order = of_reason(Reason::Underutilized);
         order.retain(|at| list.get(*at).is_some_and(Candidate::is_free));
         let key = |at: &usize| list.get(*at).map_or(0.0, Candidate::ratio);
-        order.sort_by(|a, b| key(b).total_cmp(&key(a)).then(a.cmp(b)));
+        // Ties fall as in Karpenter.
+        sort_slice(&mut order, |a, b| key(a) > key(b));
         found.extend(self.underutilised(&order, budgets, turn));
         found
     }
@@ -332,7 +334,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         best
     }
 
-    /// The largest prefix that goes together, of at least two.
+    /// A large prefix that goes together, of at least two; of those that were tried, the one that saves most.
     fn together(&mut self, order: &[usize], budgets: &Budgets) -> Option<Vec<usize>> {
         let mut left = budgets.clone();
         let mut allowed: Vec<usize> = Vec::new();
@@ -347,20 +349,23 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             }
         }
         let (mut least, mut most) = (2, allowed.len());
-        let mut best = None;
+        let mut best: Option<(f64, Vec<usize>)> = None;
         while least <= most {
             let middle = usize::midpoint(least, most);
             let prefix = allowed.get(..middle)?;
             let verdict = self.attempt(prefix, Reason::Underutilized);
             self.relocation.undo();
-            if matches!(verdict, Verdict::Goes { saving, .. } if saving > 0.0) {
-                best = Some(prefix.to_vec());
-                least = middle + 1;
-            } else {
-                most = middle - 1;
+            match verdict {
+                Verdict::Goes { saving, .. } if saving > 0.0 => {
+                    if best.as_ref().is_none_or(|(most, _)| saving > *most) {
+                        best = Some((saving, prefix.to_vec()));
+                    }
+                    least = middle + 1;
+                }
+                _ => most = middle - 1,
             }
         }
-        best
+        best.map(|(_, prefix)| prefix)
     }
 
     /// Node after node in `order`, once without and once with new nodes, as the phases say.
