@@ -141,7 +141,6 @@ impl World {
 
     /// Prometheus is asked.
     pub(crate) fn ask(&mut self) {
-        self.has_asked = true;
         let now = self.now;
         let is_gap = self.gap_until.is_some_and(|until| until > now);
         let Some(steerer) = &mut self.steerer else {
@@ -162,7 +161,8 @@ impl World {
 
     /// Decides about overlays when something that matters has changed, and writes them.
     pub(crate) fn steer(&mut self) -> bool {
-        if !self.has_asked {
+        // The first thing that a new process does.
+        if self.steering().is_some_and(|steerer| steerer.ledger().is_none()) {
             self.ask();
         }
         if !std::mem::take(&mut self.claims_changed) {

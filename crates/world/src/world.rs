@@ -105,8 +105,6 @@ pub struct World {
     pub(crate) live: BTreeMap<usize, BTreeSet<String>>,
     pub(crate) numbers: BTreeMap<usize, u64>,
     pub(crate) gap_until: Option<Timestamp>,
-    /// Whether the process that runs has asked Prometheus, the first thing that a new one does.
-    pub(crate) has_asked: bool,
     pub(crate) with_daemons: BTreeSet<String>,
     pub(crate) pods_changed: bool,
     pub(crate) claims_changed: bool,
@@ -167,7 +165,6 @@ impl World {
             live: BTreeMap::new(),
             numbers: BTreeMap::new(),
             gap_until: None,
-            has_asked: true,
             with_daemons: BTreeSet::new(),
             pods_changed: true,
             claims_changed: true,
@@ -494,7 +491,6 @@ impl World {
         if let Some(steerer) = &mut self.steerer {
             steerer.forget(&scenario);
         }
-        self.has_asked = false;
         self.wake_after(SignedDuration::from_secs(1));
     }
 
