@@ -18,7 +18,7 @@ use std::sync::Arc;
 use checker::{MAX_SKEW, check};
 use fleet::{Fleet, Random, merge, read};
 use serde_json::{Value, json};
-use veneer_engine::disruption::{Blocker, Outcome};
+use veneer_engine::disruption::{Blocker, Outcome, Policy};
 
 const APPS: [&str; 4] = ["web", "api", "db", "batch"];
 
@@ -340,6 +340,28 @@ fn disturb(fleet: &mut Fleet, random: &mut Random, round: u64) {
             fleet.pod(&format!("new-{round}"), &name, "500m", json!({}));
         }
     }
+}
+
+#[test]
+fn what_goes_does_not_depend_on_whether_it_is_explained() {
+    let mut started = 0;
+    for seed in 0..cases() {
+        let mut fleet = generate(seed);
+        let explained = fleet.decide();
+        let mut silent = Fleet::new();
+        silent.snapshot = fleet.snapshot.clone();
+        silent.policy = Policy {
+            explains: false,
+            ..fleet.policy
+        };
+        silent.now = fleet.now;
+        let decided = silent.decide();
+        assert_eq!(decided.started, explained.started, "seed {seed}");
+        let [ours, theirs] = [&decided, &explained].map(|one| format!("{:?}", one.plan));
+        assert_eq!(ours, theirs, "seed {seed}");
+        started += decided.started.len();
+    }
+    assert!(started > 0);
 }
 
 #[test]

@@ -4,11 +4,12 @@
 //! world in memory. It keeps only what may be forgotten (open batches, where pods are expected, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use veneer_engine::disruption::{self, Command, Fate, Memory};
+use veneer_engine::disruption::{self, Command, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
@@ -75,8 +76,8 @@ pub struct Cycle {
     /// Spares that were given to pods, with the time until which they are expected to come.
     given: BTreeMap<String, Timestamp>,
     search: Search,
+    lifecycle: lifecycle::Memory,
     disruption: Memory,
-    fates: Arc<Vec<Fate>>,
     rest: Rest,
 }
 
@@ -117,8 +118,8 @@ impl Cycle {
             ledger: None,
             given: BTreeMap::new(),
             search: Search::default(),
+            lifecycle: lifecycle::Memory::default(),
             disruption: Memory::default(),
-            fates: Arc::default(),
             rest: Rest::default(),
         }
     }
@@ -126,12 +127,6 @@ impl Cycle {
     /// Takes over what is known about commitments, so that launches beyond them are priced as such.
     pub fn learn(&mut self, ledger: Option<Arc<Ledger>>) {
         self.ledger = ledger;
-    }
-
-    /// What becomes of every node, by name, as of the last pass.
-    #[must_use]
-    pub fn fates(&self) -> &[Fate] {
-        &self.fates
     }
 
     /// Why pods still wait that the last decision found nothing for, by `namespace/name`.
@@ -165,6 +160,7 @@ impl Cycle {
             snapshot,
             &mut self.market,
             &self.rules.policy,
+            &mut self.lifecycle,
             now,
         ));
         if let Some(ledger) = &self.ledger {
@@ -221,7 +217,6 @@ impl Cycle {
         }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
-        self.fates = decision.fates;
         pass
     }
 
@@ -275,7 +270,7 @@ impl Cycle {
         now: Timestamp,
     ) {
         pass.waiting = demand.len();
-        let places = places(snapshot);
+        let places = LazyCell::new(|| places(snapshot));
         let window = self.rules.window;
         let place = |place: &str| places.get(place).copied().unwrap_or(Place::Gone);
         if !self.pending.is_empty() {

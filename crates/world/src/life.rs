@@ -112,11 +112,11 @@ impl World {
             }
             return;
         }
-        let mut surplus: Vec<String> = live.iter().cloned().collect();
-        let excess = surplus.len() - target;
+        let excess = live.len() - target;
         if excess == 0 {
             return;
         }
+        let mut surplus: Vec<String> = live.iter().cloned().collect();
         // As a ReplicaSet does: those without a node first, then the newest.
         surplus.sort_by_key(|key| {
             let pod = self.objects.pods.get(key);

@@ -125,6 +125,12 @@ fn eviction_cost(pod: &Pod) -> f64 {
 }
 
 impl<'a> Candidates<'a> {
+    /// The names of the nodes at some positions.
+    pub(super) fn names(&self, at: &[usize]) -> Vec<String> {
+        let nodes = at.iter().filter_map(|at| self.list.get(*at));
+        nodes.map(|one| one.node_name().to_owned()).collect()
+    }
+
     pub(super) fn new(
         snapshot: &'a Snapshot,
         commands: &Commands<'_>,

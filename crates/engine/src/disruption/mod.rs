@@ -37,7 +37,7 @@ use budgets::{Budgets, Reason};
 use candidates::{Candidate, Candidates};
 use commands::Replaces;
 use memory::Proposal;
-use search::{Found, Search, Verdict, may_drift};
+use search::{Found, Search, Verdict, may_drift, may_go};
 
 /// How long until something that was ordered and cannot be seen is ordered again.
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
@@ -51,6 +51,9 @@ pub struct Policy {
     pub least_saving: f64,
     /// Whether spot nodes are replaced by spot nodes.
     pub spot_to_spot: bool,
+    /// Whether nodes that something keeps are tried too, so that each fate names everything that keeps its node. What goes
+    /// does not depend on it.
+    pub explains: bool,
 }
 
 impl Default for Policy {
@@ -59,6 +62,7 @@ impl Default for Policy {
             validation: SignedDuration::from_secs(15),
             least_saving: 0.01,
             spot_to_spot: false,
+            explains: false,
         }
     }
 }
@@ -142,9 +146,71 @@ pub fn decide(
     let commands = Commands::read(snapshot);
     let candidates = Candidates::new(snapshot, &commands, market, now);
     carry_on(&commands, snapshot, market, now, &mut decision.plan);
+    let waits = memory.proposal.as_ref().filter(|proposal| proposal.due > now);
+    let waits = waits.map(|proposal| named(proposal, &candidates));
+    let looked = if policy.explains || is_worth_a_look(&candidates, memory.proposal.as_ref(), now) {
+        look(snapshot, market, policy, memory, &candidates, now, &mut decision)
+    } else {
+        Looked::default()
+    };
+    if let Some(proposal) = &memory.proposal {
+        decision.plan.look_again(proposal.due);
+    }
+    memory.turn += decision.started.len();
+    if !decision.plan.actions.is_empty() {
+        // What could not be carried out has to be decided again, even if nothing changes.
+        decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
+    }
+    let budgets = budgets(snapshot, &candidates, now);
+    decision.fates = Arc::new(fates(
+        &candidates,
+        &looked.alone,
+        waits.unwrap_or(looked.chosen),
+        &budgets,
+        snapshot,
+    ));
+    timers(&decision.fates, now, &mut decision.plan);
+    memory.fates = Arc::clone(&decision.fates);
+    memory.look_again = decision.plan.look_again;
+    decision
+}
+
+/// Commands, each with the positions of its nodes in the list of candidates.
+type Chosen = Vec<(Vec<usize>, Command)>;
+
+/// What came of trying to move pods.
+#[derive(Default)]
+struct Looked {
+    /// What goes now, or after a second look.
+    chosen: Chosen,
+    /// What becomes of each candidate by itself, as far as it was tried.
+    alone: Vec<Option<Verdict>>,
+}
+
+fn budgets(snapshot: &Snapshot, candidates: &Candidates<'_>, now: Timestamp) -> Budgets {
     let pools = snapshot.node_pools.iter().map(|pool| &**pool);
-    let mut budgets = Budgets::new(pools, &candidates.counts, now);
-    let whole = budgets.clone();
+    Budgets::new(pools, &candidates.counts, now)
+}
+
+/// Whether anything can come of trying to move pods: a proposal is due, or there is none and something could go.
+fn is_worth_a_look(candidates: &Candidates<'_>, proposal: Option<&Proposal>, now: Timestamp) -> bool {
+    proposal.map_or_else(
+        || candidates.list.iter().any(may_go),
+        |proposal| proposal.due <= now,
+    )
+}
+
+/// Tries to move pods, and proposes or starts what that came to.
+fn look(
+    snapshot: &Snapshot,
+    market: &mut Market,
+    policy: &Policy,
+    memory: &mut Memory,
+    candidates: &Candidates<'_>,
+    now: Timestamp,
+    decision: &mut Decision,
+) -> Looked {
+    let mut budgets = budgets(snapshot, candidates, now);
     let pods = market.readings.take(relevant(snapshot));
     let objects = provision::objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), market.evaluation().clone());
@@ -159,36 +225,27 @@ pub fn decide(
     };
     let relocation = Relocation::new(&problem, options, &movable);
     let catalogue = Arc::clone(market.catalogue());
-    let mut search = Search::new(relocation, &candidates, &catalogue, &objects, policy);
+    let mut search = Search::new(relocation, candidates, &catalogue, &objects, policy);
     search.judge_alone();
-    let waiting = memory.proposal.take_if(|proposal| proposal.due <= now);
-    let mut chosen = waiting.map_or_else(Vec::new, |due| validate(&due, &mut search, &mut budgets));
-    if let Some(proposal) = &memory.proposal {
-        decision.plan.look_again(proposal.due);
-        chosen = named(proposal, &candidates);
-    } else if !chosen.is_empty() {
-        start(&chosen, &search, snapshot, market, now, &mut decision);
-    } else {
-        chosen = search.find(&mut budgets, memory.turn);
-        if policy.validation <= SignedDuration::ZERO {
-            start(&chosen, &search, snapshot, market, now, &mut decision);
-        } else if !chosen.is_empty() {
+    let due = memory.proposal.take_if(|proposal| proposal.due <= now);
+    let mut found = due.map_or_else(Vec::new, |due| validate(&due, &mut search, &mut budgets));
+    if found.is_empty() && memory.proposal.is_none() {
+        found = search.find(&mut budgets, memory.turn);
+        if policy.validation > SignedDuration::ZERO && !found.is_empty() {
             let due = now.checked_add(policy.validation).unwrap_or(now);
-            memory.proposal = Some(propose(&chosen, &candidates, due));
-            decision.plan.look_again(due);
+            memory.proposal = Some(propose(&found, candidates, due));
         }
     }
-    memory.turn += decision.started.len();
-    if !decision.plan.actions.is_empty() {
-        // What could not be carried out has to be decided again, even if nothing changes.
-        decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
+    let chosen: Chosen = found
+        .iter()
+        .map(|one| (one.nodes.clone(), summary(one, &search)))
+        .collect();
+    if memory.proposal.is_none() {
+        start(&found, &search, snapshot, market, now, decision);
     }
-    decision.fates = Arc::new(fates(&search, &chosen, &whole, snapshot));
-    timers(&decision.fates, now, &mut decision.plan);
-    memory.fates = Arc::clone(&decision.fates);
+    let alone = search.into_alone();
     market.readings.keep(objects.pods);
-    memory.look_again = decision.plan.look_again;
-    decision
+    Looked { chosen, alone }
 }
 
 /// Carries commands under way on. A node that somebody protects in the meantime stays.
@@ -234,18 +291,20 @@ fn positions(claims: &[String], candidates: &Candidates<'_>) -> Option<Vec<usize
 }
 
 /// A proposal as it stands, for whoever wants to know.
-fn named(proposal: &Proposal, candidates: &Candidates<'_>) -> Vec<Found> {
+fn named(proposal: &Proposal, candidates: &Candidates<'_>) -> Chosen {
     let commands = proposal.commands.iter();
     commands
         .filter_map(|(reason, claims)| {
-            Some(Found {
-                reason: *reason,
-                nodes: positions(claims, candidates)?,
-                claims: Vec::new(),
+            let nodes = positions(claims, candidates)?;
+            let command = Command {
+                reason: reason.word(),
+                nodes: candidates.names(&nodes),
+                replacements: 0,
                 replacement: None,
                 saving: 0.0,
                 moves: Vec::new(),
-            })
+            };
+            Some((nodes, command))
         })
         .collect()
 }
@@ -261,13 +320,9 @@ fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &
         let allowed = nodes.iter().all(|at| {
             let one = search.candidates.list.get(*at);
             one.is_some_and(|one| {
-                let free = match reason {
-                    Reason::Drifted => may_drift(one),
-                    Reason::Empty | Reason::Underutilized => one.is_free(),
-                };
                 let fits = left.left(one.pool_name(), *reason) > 0;
                 left.take(one.pool_name());
-                free && fits && one.reason() == *reason
+                may_go(one) && fits && one.reason() == *reason
             })
         });
         if !allowed {
@@ -313,7 +368,7 @@ fn start(
             .iter()
             .filter_map(|at| search.candidates.list.get(*at))
             .collect();
-        let command = summary(found, &nodes, search);
+        let command = summary(found, search);
         for one in &nodes {
             decision.plan.push(announce(one, &command));
             if found.claims.is_empty() {
@@ -373,7 +428,7 @@ fn announce(one: &Candidate<'_>, command: &Command) -> Action {
     })
 }
 
-fn summary(found: &Found, nodes: &[&Candidate<'_>], search: &Search<'_, '_, '_, '_>) -> Command {
+fn summary(found: &Found, search: &Search<'_, '_, '_, '_>) -> Command {
     let moves = found.moves.iter().map(|(pod, node)| {
         let place = node.map(|node| search.relocation.name(node).to_owned());
         (search.pod_name(*pod), place)
@@ -381,7 +436,7 @@ fn summary(found: &Found, nodes: &[&Candidate<'_>], search: &Search<'_, '_, '_, 
     Command {
         moves: moves.collect(),
         reason: found.reason.word(),
-        nodes: nodes.iter().map(|one| one.node_name().to_owned()).collect(),
+        nodes: search.candidates.names(&found.nodes),
         replacements: found.claims.len(),
         replacement: found.replacement.clone(),
         saving: found.saving,
@@ -390,25 +445,28 @@ fn summary(found: &Found, nodes: &[&Candidate<'_>], search: &Search<'_, '_, '_, 
 
 /// What becomes of every node.
 fn fates(
-    search: &Search<'_, '_, '_, '_>,
-    chosen: &[Found],
+    candidates: &Candidates<'_>,
+    alone: &[Option<Verdict>],
+    chosen: Chosen,
     budgets: &Budgets,
     snapshot: &Snapshot,
 ) -> Vec<Fate> {
-    let list = &search.candidates.list;
+    let list = &candidates.list;
     let mut command_of: BTreeMap<usize, Command> = BTreeMap::new();
     let mut going: Vec<String> = Vec::new();
-    for found in chosen {
-        let nodes: Vec<&Candidate<'_>> = found.nodes.iter().filter_map(|at| list.get(*at)).collect();
-        going.extend(nodes.iter().map(|one| one.claim_name().to_owned()));
-        let command = summary(found, &nodes, search);
-        command_of.extend(found.nodes.iter().map(|at| (*at, command.clone())));
+    for (nodes, command) in chosen {
+        let claims = nodes.iter().filter_map(|at| list.get(*at));
+        going.extend(claims.map(|one| one.claim_name().to_owned()));
+        command_of.extend(nodes.iter().map(|at| (*at, command.clone())));
     }
     let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
     for (at, one) in list.iter().enumerate() {
         let outcome = match command_of.remove(&at) {
             Some(command) => Outcome::Goes(command),
-            None => Outcome::Stays(keeps(one, search.alone(at), budgets, &going)),
+            None => {
+                let tried = alone.get(at).and_then(Option::as_ref);
+                Outcome::Stays(keeps(one, tried, budgets, &going))
+            }
         };
         let fate = Fate {
             node: one.node_name().to_owned(),
@@ -421,7 +479,7 @@ fn fates(
         };
         fates.insert(fate.node.clone(), fate);
     }
-    for node in &search.candidates.unmanaged {
+    for node in &candidates.unmanaged {
         let fate = plain(node, None, Outcome::Stays(vec![Blocker::Unmanaged]));
         fates.insert(fate.node.clone(), fate);
     }

@@ -89,14 +89,19 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         self.alone.get(at).and_then(Option::as_ref)
     }
 
-    /// Judges every node by itself.
+    pub(super) fn into_alone(self) -> Vec<Option<Verdict>> {
+        self.alone
+    }
+
+    /// Judges every node by itself that could go, or every one of which anything can be said.
     pub(super) fn judge_alone(&mut self) {
         self.alone = Vec::with_capacity(self.candidates.list.len());
         for at in 0..self.candidates.list.len() {
             let worth_it = self.candidate(at).is_some_and(|one| {
                 let hopeless =
                     |blocker: &Blocker| matches!(blocker, Blocker::NotInitialised | Blocker::NoPool { .. });
-                !one.held.iter().chain(&one.unconsolidated).any(hopeless)
+                let can_be_tried = || !one.held.iter().chain(&one.unconsolidated).any(hopeless);
+                may_go(one) || (self.policy.explains && can_be_tried())
             });
             let verdict = worth_it.then(|| {
                 let reason = self
@@ -417,6 +422,14 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
 
 fn total(found: &[Found]) -> f64 {
     found.iter().map(|one| one.saving).sum()
+}
+
+/// Whether nothing but the other nodes keeps it.
+pub(super) fn may_go(one: &Candidate<'_>) -> bool {
+    match one.reason() {
+        Reason::Drifted => may_drift(one),
+        Reason::Empty | Reason::Underutilized => one.is_free(),
+    }
 }
 
 /// Whether a drifted node may go. Its pods do not keep it where the claim bounds how long they may.

@@ -23,12 +23,14 @@ mod node;
 mod power;
 mod quiet;
 mod room;
+mod settled;
 mod termination;
 
 pub(crate) use quiet::quiet_at;
 
 pub use claim::{Launched, after_launch, launch_failed};
 pub use power::{STOPPED, after_change_type};
+pub use settled::Memory;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -151,8 +153,15 @@ pub fn is_ready(node: &Node) -> bool {
 
 /// Everything that claims and nodes need right now.
 #[must_use]
-pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Timestamp) -> Plan {
+pub fn decide(
+    snapshot: &Snapshot,
+    market: &mut Market,
+    policy: &Policy,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Plan {
     let view = View::new(snapshot, now);
+    memory.begin(&view);
     let mut plan = Plan::default();
     let mut room = Room::new(snapshot);
     // The oldest first: what was promised to a claim is not taken away by one that came later.
@@ -161,8 +170,13 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, policy: &Policy, now: Ti
     for claim in claims {
         if is_deleting(&claim.metadata) {
             termination::claim(claim, &view, &mut plan);
-        } else {
-            claim::advance(claim, &view, market, policy, &mut room, &mut plan);
+        } else if !memory.is_settled(claim, &view, &mut plan) {
+            let mut step = Plan::default();
+            claim::advance(claim, &view, market, policy, &mut room, &mut step);
+            if step.actions.is_empty() {
+                memory.settle(claim, &view, step.look_again);
+            }
+            plan.extend(step);
         }
     }
     for node in snapshot.nodes.iter().filter(|node| is_deleting(&node.metadata)) {

@@ -27,6 +27,7 @@ pub(crate) struct World {
     /// Provider ids of instances that were ever launched.
     pub(crate) launched: Vec<String>,
     pub(crate) disruption: disruption::Memory,
+    pub(crate) lifecycle: lifecycle::Memory,
     pub(crate) disruption_policy: disruption::Policy,
     /// Whether launched instances join the cluster.
     pub(crate) joins: bool,
@@ -69,6 +70,7 @@ impl World {
             now: "2026-01-01T00:00:00Z".parse().unwrap(),
             events: Vec::new(),
             launched: Vec::new(),
+            lifecycle: lifecycle::Memory::default(),
             disruption: disruption::Memory::default(),
             disruption_policy: disruption::Policy {
                 validation: SignedDuration::ZERO,
@@ -136,7 +138,22 @@ impl World {
 
     pub(crate) fn lifecycle(&mut self) -> Plan {
         self.market.update(&self.snapshot);
-        let mut plan = lifecycle::decide(&self.snapshot, &mut self.market, &self.policy, self.now);
+        let mut plan = lifecycle::decide(
+            &self.snapshot,
+            &mut self.market,
+            &self.policy,
+            &mut self.lifecycle,
+            self.now,
+        );
+        // What is remembered changes nothing.
+        let anew = lifecycle::decide(
+            &self.snapshot,
+            &mut self.market,
+            &self.policy,
+            &mut lifecycle::Memory::default(),
+            self.now,
+        );
+        assert_eq!(format!("{plan:?}"), format!("{anew:?}"));
         plan.extend(provision::decide_pools(
             &self.snapshot,
             &mut self.market,

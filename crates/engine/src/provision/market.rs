@@ -7,6 +7,7 @@ use std::sync::Arc;
 use veneer_api::labels::kubernetes;
 use veneer_api::{NodeClaim, NodePool, ResourceList};
 
+use super::pools::Usage;
 use crate::instance_type::Catalogue;
 use crate::labels::{LabelSet, ON_DEMAND, RESERVED, SPOT};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, Problem, TieBreak, launchable};
@@ -78,6 +79,8 @@ pub struct Market {
     common: Common,
     /// Pods as the last run read them.
     pub(crate) readings: Readings,
+    /// What pools have, by name, as it was counted last.
+    pub(super) usages: BTreeMap<String, Usage>,
 }
 
 impl Market {
@@ -112,6 +115,7 @@ impl Market {
             launchable: HashMap::new(),
             common: Common::default(),
             readings: Readings::default(),
+            usages: BTreeMap::new(),
         }
     }
 

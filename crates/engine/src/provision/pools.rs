@@ -12,7 +12,7 @@ use veneer_api::node_pool::{
 use veneer_api::{ConditionStatus, NodeClaim, NodePool, NodePoolStatus, find_condition};
 
 use super::hash::{HASH_VERSION, pool_hash};
-use super::market::Market;
+use super::market::{Market, quantities};
 use crate::labels::{self, LabelRules};
 use crate::plan::{
     Action, Announcement, Conditions, Plan, Snapshot, Subject, Target, api_list, is_deleting, name,
@@ -147,6 +147,13 @@ fn faults(pool: &NodePool, rules: &LabelRules) -> Vec<String> {
 #[must_use]
 pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
+    let exists = |named: &str| {
+        snapshot
+            .node_pools
+            .iter()
+            .any(|pool| name(&pool.metadata) == named)
+    };
+    market.usages.retain(|pool, _| exists(pool));
     for pool in snapshot
         .node_pools
         .iter()
@@ -206,7 +213,9 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
                            `veneer simulate` and `veneer catalog` show what there is: widen spec.template.spec.requirements";
             plan.push(announce("NoCompatibleInstanceTypes", message.to_owned()));
         }
-        let (nodes, resources) = usage(pool, snapshot);
+        let usage = market.usages.entry(name(&pool.metadata).to_owned()).or_default();
+        usage.update(pool, snapshot);
+        let (nodes, resources) = (usage.nodes, usage.resources.clone());
         let status = NodePoolStatus {
             conditions: conditions.into_list(),
             nodes,
@@ -223,18 +232,38 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
     plan
 }
 
-/// How many nodes a pool has and what they have in total.
-fn usage(pool: &NodePool, snapshot: &Snapshot) -> (i64, veneer_api::ResourceList) {
-    let mut total = ResourceList::new();
-    let mut nodes = 0;
-    for claim in of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some()) {
-        let capacity = claim.status.iter().flat_map(|status| &status.capacity);
-        let capacity: ResourceList = capacity
-            .filter_map(|(name, text)| Some((name.as_str(), text.0.parse::<Quantity>().ok()?)))
-            .collect();
-        total.add(&capacity);
-        nodes += 1;
+/// How many nodes a pool has and what they have in total, with the claims that this was counted from.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
+    claims: Vec<Arc<NodeClaim>>,
+    nodes: i64,
+    resources: veneer_api::ResourceList,
+}
+
+fn capacity(claim: &NodeClaim) -> Option<&veneer_api::ResourceList> {
+    claim.status.as_ref().map(|status| &status.capacity)
+}
+
+impl Usage {
+    /// Counts again if it is not about the same claims with the same capacity.
+    fn update(&mut self, pool: &NodePool, snapshot: &Snapshot) {
+        let with_instance = || of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some());
+        let is_same = |(known, now): (&Arc<NodeClaim>, &Arc<NodeClaim>)| {
+            Arc::ptr_eq(known, now) || capacity(known) == capacity(now)
+        };
+        let is_known = !self.resources.is_empty()
+            && self.claims.len() == with_instance().count()
+            && self.claims.iter().zip(with_instance()).all(is_same);
+        let claims: Vec<Arc<NodeClaim>> = with_instance().map(Arc::clone).collect();
+        if !is_known {
+            let mut total = ResourceList::new();
+            for claim in &claims {
+                total.add(&capacity(claim).map(quantities).unwrap_or_default());
+            }
+            self.nodes = i64::try_from(claims.len()).unwrap_or(i64::MAX);
+            total.insert("nodes", Quantity::from(self.nodes));
+            self.resources = api_list(&total);
+        }
+        self.claims = claims;
     }
-    total.insert("nodes", Quantity::from(nodes));
-    (nodes, api_list(&total))
 }

@@ -83,6 +83,7 @@ impl Fleet {
             memory: Memory::default(),
             policy: Policy {
                 validation: SignedDuration::ZERO,
+                explains: true,
                 ..Policy::default()
             },
             now: "2026-01-01T12:00:00Z".parse().unwrap(),

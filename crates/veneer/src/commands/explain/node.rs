@@ -177,6 +177,7 @@ fn decide(
         validation: SignedDuration::ZERO,
         least_saving: f64::from(args.least_saving) / 100.0,
         spot_to_spot: args.spot_to_spot,
+        explains: true,
     };
     let solving = Instant::now();
     let now = args.at.unwrap_or_else(Timestamp::now);

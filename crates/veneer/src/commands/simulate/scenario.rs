@@ -2,6 +2,7 @@
 //! with other manifests.
 
 use std::io::Write;
+use std::panic::resume_unwind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -116,29 +117,49 @@ fn play(
         .start
         .checked_add(scenario.duration.0)
         .context("--duration")?;
-    let mut points = Vec::new();
+    let mut times = Vec::new();
     let mut at = scenario.start;
     while at < end {
         at = at.checked_add(step).unwrap_or(end).min(end);
-        world.advance(at);
-        twin.advance(at);
-        let picture = world.picture();
-        points.push(Point {
-            at,
-            nodes: picture.pools.iter().map(|pool| pool.nodes).sum(),
-            pods: picture.pods,
-            pending: picture.pending,
-            list: picture.rate.list,
-            paid: picture.rate.paid,
-            paid_without_steering: twin.rates().bill.paid,
-            waited_p99: world.statistics.latency().p99,
+        times.push(at);
+    }
+    // Neither knows of the other, so they can be played at the same time.
+    let (mut points, unsteered) = std::thread::scope(|scope| {
+        let unsteered = scope.spawn(|| {
+            let paid = |at: &Timestamp| {
+                twin.advance(*at);
+                twin.rates().bill.paid
+            };
+            times.iter().map(paid).collect::<Vec<f64>>()
         });
+        let points: Vec<Point> = times.iter().map(|at| point(&mut world, *at)).collect();
+        let unsteered = unsteered.join().unwrap_or_else(|panic| resume_unwind(panic));
+        (points, unsteered)
+    });
+    for (point, paid) in points.iter_mut().zip(unsteered) {
+        point.paid_without_steering = paid;
     }
     Ok(Played {
         variant: variant.to_owned(),
         summary: world.summary(Some(&twin)),
         points,
     })
+}
+
+/// Plays a world up to a moment, and what it looks like then.
+fn point(world: &mut World, at: Timestamp) -> Point {
+    world.advance(at);
+    let picture = world.picture();
+    Point {
+        at,
+        nodes: picture.pools.iter().map(|pool| pool.nodes).sum(),
+        pods: picture.pods,
+        pending: picture.pending,
+        list: picture.rate.list,
+        paid: picture.rate.paid,
+        paid_without_steering: 0.0,
+        waited_p99: world.statistics.latency().p99,
+    }
 }
 
 fn table(out: &mut impl Write, played: &[Played]) -> Result<()> {
