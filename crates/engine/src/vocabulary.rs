@@ -4,8 +4,9 @@
 //! snapshot or catalogue (never to the process), so what a cluster no longer mentions is forgotten with it.
 //! Symbols are ordered by first appearance, not alphabetically: whoever prints resolves and sorts strings.
 
-use std::collections::HashMap;
 use std::sync::Arc;
+
+use crate::packing::hash::FastMap;
 
 /// An interned string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -30,7 +31,7 @@ struct Entry {
 #[derive(Clone, Debug, Default)]
 pub struct Vocabulary {
     entries: Vec<Entry>,
-    index: HashMap<Arc<str>, Symbol>,
+    index: FastMap<Arc<str>, Symbol>,
 }
 
 impl Vocabulary {

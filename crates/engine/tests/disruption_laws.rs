@@ -18,6 +18,7 @@ use std::sync::Arc;
 use checker::{MAX_SKEW, check};
 use fleet::{Fleet, Random, merge, read};
 use serde_json::{Value, json};
+use veneer_api::node_pool::ConsolidationPolicy;
 use veneer_engine::disruption::{Blocker, Outcome, Policy};
 
 const APPS: [&str; 4] = ["web", "api", "db", "batch"];
@@ -344,24 +345,35 @@ fn disturb(fleet: &mut Fleet, random: &mut Random, round: u64) {
 
 #[test]
 fn what_goes_does_not_depend_on_whether_it_is_explained() {
-    let mut started = 0;
+    let mut started = [0, 0];
     for seed in 0..cases() {
-        let mut fleet = generate(seed);
-        let explained = fleet.decide();
-        let mut silent = Fleet::new();
-        silent.snapshot = fleet.snapshot.clone();
-        silent.policy = Policy {
-            explains: false,
-            ..fleet.policy
-        };
-        silent.now = fleet.now;
-        let decided = silent.decide();
-        assert_eq!(decided.started, explained.started, "seed {seed}");
-        let [ours, theirs] = [&decided, &explained].map(|one| format!("{:?}", one.plan));
-        assert_eq!(ours, theirs, "seed {seed}");
-        started += decided.started.len();
+        let whole = generate(seed);
+        // Where only empty nodes go, only those are looked at.
+        let mut only_empty = generate(seed);
+        for pool in &mut only_empty.snapshot.node_pools {
+            Arc::make_mut(pool).spec.disruption.consolidation_policy = ConsolidationPolicy::WhenEmpty;
+        }
+        only_empty.snapshot.pods.retain(|pod| {
+            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+            node.is_some_and(|node| !node.ends_with(['1', '4', '7']))
+        });
+        for (mut fleet, started) in [whole, only_empty].into_iter().zip(&mut started) {
+            let explained = fleet.decide();
+            let mut silent = Fleet::new();
+            silent.snapshot = fleet.snapshot.clone();
+            silent.policy = Policy {
+                explains: false,
+                ..fleet.policy
+            };
+            silent.now = fleet.now;
+            let decided = silent.decide();
+            assert_eq!(decided.started, explained.started, "seed {seed}");
+            let [ours, theirs] = [&decided, &explained].map(|one| format!("{:?}", one.plan));
+            assert_eq!(ours, theirs, "seed {seed}");
+            *started += decided.started.len();
+        }
     }
-    assert!(started > 0);
+    assert!(started.iter().all(|started| *started > 0), "{started:?}");
 }
 
 #[test]

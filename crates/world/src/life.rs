@@ -124,7 +124,10 @@ impl World {
             let created = pod.and_then(|pod| pod.metadata.creation_timestamp.clone());
             (on_node, std::cmp::Reverse(created), key.clone())
         });
-        for key in surplus.into_iter().take(excess) {
+        surplus.truncate(excess);
+        // Each of them that ends looks whether the workload has its number.
+        live.retain(|key| !surplus.contains(key));
+        for key in surplus {
             self.end_pod(&key);
         }
     }

@@ -14,6 +14,7 @@ mod budgets;
 mod candidates;
 mod commands;
 pub(crate) mod drift;
+mod fates;
 mod memory;
 mod pdbs;
 mod replacement;
@@ -21,6 +22,7 @@ mod search;
 
 pub use blockers::Blocker;
 pub(crate) use commands::Commands;
+pub use fates::{Fate, Outcome};
 pub use memory::Memory;
 
 use std::collections::BTreeMap;
@@ -30,12 +32,13 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 
 use crate::packing::relocation::Relocation;
-use crate::packing::{Options, Problem, ReservedMode};
-use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, name, provider_id};
+use crate::packing::{Options, Pods, Problem, ReservedMode};
+use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, is_deleting, name};
 use crate::provision::{self, Market, relevant};
-use budgets::{Budgets, Reason};
+use budgets::Budgets;
 use candidates::{Candidate, Candidates};
 use commands::Replaces;
+use fates::{fates, timers};
 use memory::Proposal;
 use search::{Found, Search, Verdict, may_drift, may_go};
 
@@ -51,8 +54,8 @@ pub struct Policy {
     pub least_saving: f64,
     /// Whether spot nodes are replaced by spot nodes.
     pub spot_to_spot: bool,
-    /// Whether nodes that something keeps are tried too, so that each fate names everything that keeps its node. What goes
-    /// does not depend on it.
+    /// Whether every node gets a fate that names everything that keeps it: those that something keeps are tried too. What
+    /// goes does not depend on it.
     pub explains: bool,
 }
 
@@ -84,36 +87,6 @@ pub struct Command {
     pub moves: Vec<(String, Option<String>)>,
 }
 
-/// What becomes of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Fate {
-    /// The node.
-    pub node: String,
-    /// Its claim, if it has one.
-    pub claim: Option<String>,
-    /// Its pool.
-    pub pool: String,
-    /// Its instance type.
-    pub instance_type: String,
-    /// What it costs after overlays, in dollars per hour.
-    pub price: Option<f64>,
-    /// How many pods would need another place.
-    pub pods: usize,
-    /// What happens.
-    pub outcome: Outcome,
-}
-
-/// What happens to a node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Outcome {
-    /// It is going away.
-    Leaving,
-    /// It goes with a command, now or after a second look.
-    Goes(Command),
-    /// It stays, for all of these reasons.
-    Stays(Vec<Blocker>),
-}
-
 /// What a pass came to.
 #[derive(Clone, Debug, Default)]
 pub struct Decision {
@@ -121,7 +94,7 @@ pub struct Decision {
     pub plan: Plan,
     /// What was started.
     pub started: Vec<Command>,
-    /// What becomes of every node, by name.
+    /// What becomes of every node, by name, if that is to be explained.
     pub fates: Arc<Vec<Fate>>,
     /// Whether the cluster was looked at anew; else nothing had changed.
     pub is_new: bool,
@@ -149,7 +122,10 @@ pub fn decide(
     let waits = memory.proposal.as_ref().filter(|proposal| proposal.due > now);
     let waits = waits.map(|proposal| named(proposal, &candidates));
     let looked = if policy.explains || is_worth_a_look(&candidates, memory.proposal.as_ref(), now) {
-        look(snapshot, market, policy, memory, &candidates, now, &mut decision)
+        let needs_room = policy.explains || needs_room(&candidates, &commands, snapshot);
+        let part = (!needs_room).then(|| part_of(snapshot, &candidates));
+        let seen = part.as_ref().unwrap_or(snapshot);
+        look(seen, market, policy, memory, &candidates, now, &mut decision)
     } else {
         Looked::default()
     };
@@ -162,14 +138,11 @@ pub fn decide(
         decision.plan.look_again(now.checked_add(AGAIN).unwrap_or(now));
     }
     let budgets = budgets(snapshot, &candidates, now);
-    decision.fates = Arc::new(fates(
-        &candidates,
-        &looked.alone,
-        waits.unwrap_or(looked.chosen),
-        &budgets,
-        snapshot,
-    ));
-    timers(&decision.fates, now, &mut decision.plan);
+    let chosen = waits.unwrap_or(looked.chosen);
+    timers(&candidates, &chosen, &budgets, now, &mut decision.plan);
+    if policy.explains {
+        decision.fates = Arc::new(fates(&candidates, &looked.alone, chosen, &budgets, snapshot));
+    }
     memory.fates = Arc::clone(&decision.fates);
     memory.look_again = decision.plan.look_again;
     decision
@@ -200,6 +173,27 @@ fn is_worth_a_look(candidates: &Candidates<'_>, proposal: Option<&Proposal>, now
     )
 }
 
+/// Whether any pod has to find a place: on a node that may go, or because it has none already.
+fn needs_room(candidates: &Candidates<'_>, commands: &Commands<'_>, snapshot: &Snapshot) -> bool {
+    let mut foreign = candidates.unmanaged.iter();
+    candidates.list.iter().any(|one| one.pods > 0 && may_go(one))
+        || !commands.list.is_empty()
+        || foreign.any(|node| is_deleting(&node.metadata))
+        || !provision::demand(snapshot).is_empty()
+}
+
+/// The part of a cluster that matters where no pod has to find a place: the nodes that may go.
+fn part_of(snapshot: &Snapshot, candidates: &Candidates<'_>) -> Snapshot {
+    let free = || candidates.list.iter().filter(|one| may_go(one));
+    Snapshot {
+        nodes: free().map(|one| Arc::clone(one.node)).collect(),
+        node_claims: free().map(|one| Arc::clone(one.claim)).collect(),
+        node_pools: snapshot.node_pools.clone(),
+        node_classes: snapshot.node_classes.clone(),
+        ..Snapshot::default()
+    }
+}
+
 /// Tries to move pods, and proposes or starts what that came to.
 fn look(
     snapshot: &Snapshot,
@@ -211,7 +205,11 @@ fn look(
     decision: &mut Decision,
 ) -> Looked {
     let mut budgets = budgets(snapshot, candidates, now);
-    let pods = market.readings.take(relevant(snapshot));
+    let pods = if snapshot.pods.is_empty() {
+        Pods::default()
+    } else {
+        market.readings.take(relevant(snapshot))
+    };
     let objects = provision::objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), market.evaluation().clone());
     let movable: Vec<usize> = relevant(snapshot)
@@ -244,7 +242,9 @@ fn look(
         start(&found, &search, snapshot, market, now, decision);
     }
     let alone = search.into_alone();
-    market.readings.keep(objects.pods);
+    if !snapshot.pods.is_empty() {
+        market.readings.keep(objects.pods);
+    }
     Looked { chosen, alone }
 }
 
@@ -440,129 +440,5 @@ fn summary(found: &Found, search: &Search<'_, '_, '_, '_>) -> Command {
         replacements: found.claims.len(),
         replacement: found.replacement.clone(),
         saving: found.saving,
-    }
-}
-
-/// What becomes of every node.
-fn fates(
-    candidates: &Candidates<'_>,
-    alone: &[Option<Verdict>],
-    chosen: Chosen,
-    budgets: &Budgets,
-    snapshot: &Snapshot,
-) -> Vec<Fate> {
-    let list = &candidates.list;
-    let mut command_of: BTreeMap<usize, Command> = BTreeMap::new();
-    let mut going: Vec<String> = Vec::new();
-    for (nodes, command) in chosen {
-        let claims = nodes.iter().filter_map(|at| list.get(*at));
-        going.extend(claims.map(|one| one.claim_name().to_owned()));
-        command_of.extend(nodes.iter().map(|at| (*at, command.clone())));
-    }
-    let mut fates: BTreeMap<String, Fate> = BTreeMap::new();
-    for (at, one) in list.iter().enumerate() {
-        let outcome = match command_of.remove(&at) {
-            Some(command) => Outcome::Goes(command),
-            None => {
-                let tried = alone.get(at).and_then(Option::as_ref);
-                Outcome::Stays(keeps(one, tried, budgets, &going))
-            }
-        };
-        let fate = Fate {
-            node: one.node_name().to_owned(),
-            claim: Some(one.claim_name().to_owned()),
-            pool: one.pool_name().to_owned(),
-            instance_type: one.instance_type.to_owned(),
-            price: one.price,
-            pods: one.pods,
-            outcome,
-        };
-        fates.insert(fate.node.clone(), fate);
-    }
-    for node in &candidates.unmanaged {
-        let fate = plain(node, None, Outcome::Stays(vec![Blocker::Unmanaged]));
-        fates.insert(fate.node.clone(), fate);
-    }
-    let claims: BTreeMap<&str, &str> = snapshot
-        .node_claims
-        .iter()
-        .filter_map(|claim| Some((provider_id(claim)?, name(&claim.metadata))))
-        .collect();
-    for node in &snapshot.nodes {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let claim = id.and_then(|id| claims.get(id)).map(|claim| (*claim).to_owned());
-        let node_name = name(&node.metadata).to_owned();
-        fates
-            .entry(node_name)
-            .or_insert_with(|| plain(node, claim, Outcome::Leaving));
-    }
-    fates.into_values().collect()
-}
-
-fn plain(node: &k8s_openapi::api::core::v1::Node, claim: Option<String>, outcome: Outcome) -> Fate {
-    let text = |key| {
-        crate::plan::label(&node.metadata, key)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Fate {
-        node: name(&node.metadata).to_owned(),
-        claim,
-        pool: text(veneer_api::labels::karpenter::NODEPOOL),
-        instance_type: text(veneer_api::labels::kubernetes::INSTANCE_TYPE),
-        price: None,
-        pods: 0,
-        outcome,
-    }
-}
-
-/// Everything that keeps a node.
-fn keeps(one: &Candidate<'_>, alone: Option<&Verdict>, budgets: &Budgets, going: &[String]) -> Vec<Blocker> {
-    let reason = one.reason();
-    let mut blockers = one.held.clone();
-    if reason == Reason::Drifted {
-        if may_drift(one) {
-            blockers.clear();
-        }
-    } else {
-        blockers.extend(one.unconsolidated.iter().cloned());
-    }
-    if let Some(Verdict::Stays(blocker)) = alone {
-        blockers.push(blocker.clone());
-    }
-    let rule = budgets.of(one.pool_name(), reason);
-    if let Some(allowed) = rule.allowed.filter(|allowed| *allowed <= rule.disrupted) {
-        blockers.push(Blocker::Budget {
-            pool: one.pool_name().to_owned(),
-            reason: reason.word(),
-            allowed,
-            disrupted: rule.disrupted,
-            until: rule.until,
-        });
-    }
-    if blockers.is_empty() {
-        blockers.push(Blocker::Waits {
-            claims: going.to_vec(),
-        });
-    }
-    blockers
-}
-
-/// Remembers when time alone changes something.
-fn timers(fates: &[Fate], now: Timestamp, plan: &mut Plan) {
-    for fate in fates {
-        let Outcome::Stays(blockers) = &fate.outcome else {
-            continue;
-        };
-        for blocker in blockers {
-            let at = match blocker {
-                Blocker::Quiet { until, .. } | Blocker::Nominated { until } => Some(*until),
-                Blocker::PodAnnotation { until, .. } | Blocker::Budget { until, .. } => *until,
-                _ => None,
-            };
-            if let Some(at) = at.filter(|at| *at > now) {
-                plan.look_again(at);
-            }
-        }
     }
 }

@@ -32,13 +32,14 @@ pub use claim::{Launched, after_launch, launch_failed};
 pub use power::{STOPPED, after_change_type};
 pub use settled::Memory;
 
-use std::collections::HashMap;
+use std::cell::OnceCell;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 
+use crate::packing::hash::FastMap;
 use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
 use crate::provision::{Market, pool_hash};
 use room::Room;
@@ -73,18 +74,19 @@ impl Default for Policy {
 /// A snapshot, indexed.
 struct View<'a> {
     snapshot: &'a Snapshot,
-    nodes_by_provider: HashMap<&'a str, Vec<&'a Arc<Node>>>,
-    claims_by_provider: HashMap<&'a str, &'a Arc<NodeClaim>>,
-    instances: HashMap<&'a str, &'a Instance>,
-    pods_by_node: HashMap<&'a str, Vec<&'a Arc<Pod>>>,
+    nodes_by_provider: FastMap<&'a str, Vec<&'a Arc<Node>>>,
+    claims_by_provider: FastMap<&'a str, &'a Arc<NodeClaim>>,
+    instances: FastMap<&'a str, &'a Instance>,
+    /// Only what ends asks for them.
+    pods_by_node: OnceCell<FastMap<&'a str, Vec<&'a Arc<Pod>>>>,
     /// The fingerprint of every pool, which all of its claims are compared with.
-    pool_hashes: HashMap<&'a str, String>,
+    pool_hashes: FastMap<&'a str, String>,
     now: Timestamp,
 }
 
 impl<'a> View<'a> {
     fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
-        let mut nodes_by_provider: HashMap<&str, Vec<&Arc<Node>>> = HashMap::new();
+        let mut nodes_by_provider: FastMap<&str, Vec<&Arc<Node>>> = FastMap::default();
         for node in &snapshot.nodes {
             if let Some(id) = node_provider_id(node) {
                 nodes_by_provider.entry(id).or_default().push(node);
@@ -96,19 +98,12 @@ impl<'a> View<'a> {
             .collect();
         let instances = snapshot.instances.iter();
         let instances = instances.map(|one| (one.provider_id.as_str(), one)).collect();
-        let mut pods_by_node: HashMap<&str, Vec<&Arc<Pod>>> = HashMap::new();
-        for pod in &snapshot.pods {
-            let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            if let Some(node) = node.filter(|node| !node.is_empty()) {
-                pods_by_node.entry(node).or_default().push(pod);
-            }
-        }
         Self {
             snapshot,
             nodes_by_provider,
             claims_by_provider,
             instances,
-            pods_by_node,
+            pods_by_node: OnceCell::new(),
             pool_hashes: snapshot
                 .node_pools
                 .iter()
@@ -126,6 +121,7 @@ impl<'a> View<'a> {
 
     fn pods_on(&self, node: &Node) -> &[&'a Arc<Pod>] {
         self.pods_by_node
+            .get_or_init(|| pods_by_node(self.snapshot))
             .get(name(&node.metadata))
             .map_or(&[], Vec::as_slice)
     }
@@ -133,6 +129,17 @@ impl<'a> View<'a> {
     fn since(&self, then: Timestamp) -> SignedDuration {
         self.now.duration_since(then)
     }
+}
+
+fn pods_by_node(snapshot: &Snapshot) -> FastMap<&str, Vec<&Arc<Pod>>> {
+    let mut pods_by_node: FastMap<&str, Vec<&Arc<Pod>>> = FastMap::default();
+    for pod in &snapshot.pods {
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
+        if let Some(node) = node.filter(|node| !node.is_empty()) {
+            pods_by_node.entry(node).or_default().push(pod);
+        }
+    }
+    pods_by_node
 }
 
 fn node_provider_id(node: &Node) -> Option<&str> {

@@ -3,7 +3,7 @@
 //! Most claims of a cluster have a ready node and stay as they are for hours. One of them is passed over as long as
 //! everything that its next step could follow from is the same object as before, and its next deadline has not come.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
@@ -14,6 +14,7 @@ use veneer_api::{NodeClaim, NodePool};
 
 use super::View;
 use super::claim::pool_of;
+use crate::packing::hash::FastMap;
 use crate::plan::{InstanceState, NodeClassHash, Plan, condition_true, name, provider_id};
 
 /// Everything that a claim with a ready node depends on beside the time and what all claims depend on. Kept alive, so
@@ -35,7 +36,7 @@ struct Settled {
 /// What is remembered from pass to pass. All of it may be forgotten.
 #[derive(Debug, Default)]
 pub struct Memory {
-    settled: HashMap<String, Settled>,
+    settled: FastMap<String, Settled>,
     class_hashes: Vec<NodeClassHash>,
 }
 

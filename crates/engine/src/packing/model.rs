@@ -10,7 +10,7 @@ use super::constraints::Constraints;
 use super::daemons::{self, Daemon};
 use super::grouping::{self, Grouped, SizeBook};
 use super::hash::FastMap;
-use super::ids::{NodeId, PoolId, SizeId, Table};
+use super::ids::{NodeId, PoolId, SizeId, StateId, Table};
 use super::nodes::{NodeSlot, Rows, remaining, taken};
 use super::pods::{self, PodEntry};
 use super::pools::{self, Limits, Pool};
@@ -23,7 +23,8 @@ use super::volumes::Storage;
 use super::{Objects, Options, PreferencePolicy, Problem, Reason, Unschedulable};
 use crate::bitset::BitSet;
 use crate::labels::NODE_POOL;
-use crate::requirements::{Requirement, Requirements};
+use crate::requirements::Requirements;
+use crate::resources::ResourceList;
 
 /// A problem in numbers.
 pub(super) struct Model<'a> {
@@ -262,29 +263,43 @@ impl<'a> Model<'a> {
             .collect();
         // Rows of nodes begin like those of claims; what only nodes have follows and is looked at once.
         let mut dimensions = self.dimensions.clone();
-        let active: Vec<&ClusterNode<'a>> = cluster.iter().filter(|node| !node.is_deleting()).collect();
+        let active = cluster.iter().filter(|node| !node.is_deleting());
+        let active: Vec<(&ClusterNode<'a>, ResourceList)> =
+            active.map(|node| (node, node.allocatable())).collect();
         active
             .iter()
-            .for_each(|node| dimensions.include(&node.allocatable()));
+            .for_each(|(_, allocatable)| dimensions.include(allocatable));
         let mut rows = Rows::default();
         let mut slots: Vec<NodeSlot> = Vec::with_capacity(active.len());
-        for node in active {
-            let labels = label_requirements(node.labels(), &mut self.states);
-            let label_state = self.states.intern(labels.clone());
+        let viewed = self.topology.view.nodes.iter();
+        let viewed: FastMap<usize, StateId> = viewed
+            .map(|node| (std::ptr::from_ref(node.labels).addr(), node.state))
+            .collect();
+        for (node, allocatable) in active {
+            // Most have been read for the view.
+            let known = viewed.get(&std::ptr::from_ref(node.labels()).addr());
+            let label_state = known.copied().unwrap_or_else(|| {
+                let labels = label_requirements(node.labels(), &mut self.states);
+                self.states.intern(labels)
+            });
             let host_name = self.states.vocabulary.intern(node.host_name());
-            let mut requirements = labels;
-            requirements.add(
-                self.states.hostname,
-                Requirement::one_of([host_name]),
-                &self.states.vocabulary,
-            );
-            let state = self.states.intern(requirements);
+            let state = self
+                .states
+                .narrow(label_state, self.states.hostname, &[host_name]);
             let taints = self.taints.intern(&node.taints());
             let running: Vec<&Daemon> = daemons
                 .iter()
                 .filter(|daemon| daemon.runs_on(taints, label_state, &mut self.states, &self.taints))
                 .collect();
-            let left = remaining(node, objects, &running, &dimensions, book, &mut rows);
+            let left = remaining(
+                node,
+                &allocatable,
+                objects,
+                &running,
+                &dimensions,
+                book,
+                &mut rows,
+            );
             let csi_name = node
                 .node
                 .and_then(|node| node.metadata.name.as_deref())
@@ -292,7 +307,7 @@ impl<'a> Model<'a> {
             let (ports, volumes) = taken(node, objects, storage, csi_nodes.get(csi_name).copied());
             let pool = node.labels().get(NODE_POOL).and_then(|name| pool_of.get(name));
             if let Some(limits) = pool.and_then(|at| limits.get_mut(*at)) {
-                limits.take_node(&node.capacity());
+                limits.take_node(|| node.capacity());
             }
             slots.push(NodeSlot {
                 name: node.name().to_owned(),

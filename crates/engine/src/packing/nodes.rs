@@ -84,14 +84,14 @@ impl VolumeUse {
 /// What a node has left before any pod is placed.
 pub(super) fn remaining<'a>(
     node: &ClusterNode<'a>,
+    allocatable: &ResourceList,
     objects: &'a Objects,
     running: &[&Daemon],
     dimensions: &Dimensions,
     sizes: &mut SizeBook<'a>,
     rows: &mut Rows,
 ) -> Vec<Amount> {
-    let allocatable = node.allocatable();
-    let mut left = dimensions.row(&allocatable);
+    let mut left = dimensions.row(allocatable);
     let listed = dimensions
         .names()
         .iter()

@@ -58,7 +58,11 @@ impl Limits {
     }
 
     /// Counts a node that exists.
-    pub(super) fn take_node(&mut self, capacity: &ResourceList) {
+    pub(super) fn take_node(&mut self, capacity: impl FnOnce() -> ResourceList) {
+        if self.resources.is_empty() {
+            return;
+        }
+        let capacity = capacity();
         for (name, remaining, _) in &mut self.resources {
             *remaining -= capacity.get(name).map_or(0, amount);
         }

@@ -124,8 +124,12 @@ impl States {
         {
             return *known;
         }
+        let wanted = Requirement::one_of(values.iter().copied());
+        if self.sets[state].get(key) == Some(&wanted) {
+            return state;
+        }
         let mut requirements = self.sets[state].clone();
-        requirements.add(key, Requirement::one_of(values.iter().copied()), &self.vocabulary);
+        requirements.add(key, wanted, &self.vocabulary);
         let narrowed = self.intern(requirements);
         if let [value] = values {
             self.narrowed.insert((state, key, *value), narrowed);
