@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use support::{ACCOUNT, Answers, REGION, machine, policy, verdict};
 use veneer_steering::commitments::{Sample, Target};
-use veneer_steering::decisions::{Decision, Machine, Memory, Policy, State, decide, price_launches};
+use veneer_steering::decisions::{Decision, Machine, Memory, Policy, Reason, State, decide, price_launches};
 
 fn m5() -> Target {
     Target::family("m5", REGION)
@@ -516,4 +516,24 @@ fn a_new_plan_after_the_old_one_ended_does_not_wait() {
         reason(&used(94.0), &BTreeSet::new(), &mut memory),
         "capacity-available"
     );
+}
+
+#[test]
+fn reasons_are_said_in_words() {
+    for (reason, words) in [
+        (
+            Reason::TooSmallForTypicalNode,
+            "what is left covers no further node",
+        ),
+        (Reason::UsedUpByLaunches, "launches since the last data use it up"),
+        (Reason::UtilizationAboveThreshold, "nearly all of it is used"),
+        (Reason::NoUnusedReservedInstances, "all of them are used"),
+        (
+            Reason::WaitingForHysteresis,
+            "used up lately, not yet free enough",
+        ),
+        (Reason::QueryFailed, "query failed"),
+    ] {
+        assert_eq!(reason.in_words(), words);
+    }
 }
