@@ -17,7 +17,9 @@ use support::REGION;
 use veneer_api::{NodeClaim, NodePool};
 use veneer_engine::catalogue::aws;
 use veneer_engine::disruption::{Command, Decision};
-use veneer_engine::plan::{Action, Announcement, NodeClass, Snapshot, Subject, Target as EngineTarget};
+use veneer_engine::plan::{
+    Action, Announcement, NodeClass, Plan, Snapshot, Subject, Target as EngineTarget, name,
+};
 use veneer_engine::provision::Market;
 use veneer_steering::cap;
 use veneer_steering::commitments::{Balance, Book, Doubt, Kind, Ledger, Target};
@@ -339,4 +341,127 @@ fn doubt_counts_as_paid_for() {
         age: None,
     };
     assert_eq!(paid_for(&silent, &machines), ["a", "b"], "about everything");
+}
+
+#[test]
+fn kinds_of_commitments_are_used_one_after_the_other() {
+    let balance = |owned| {
+        Ok(Balance {
+            owned,
+            left: 0.0,
+            utilization: None,
+        })
+    };
+    let book = |target, owned| {
+        Ok(Book {
+            data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
+            balances: BTreeMap::from([(target, balance(owned))]),
+            unlisted: None,
+        })
+    };
+    let reserved = Target::reserved("m5.xlarge", REGION);
+    let known = Ledger {
+        books: BTreeMap::from([
+            (Kind::ReservedInstance, book(reserved, 1.5)),
+            (Kind::ComputeSavingsPlan, book(Target::compute(), 0.06)),
+        ]),
+        age: None,
+    };
+    // The reservation pays for all of `a`, so the plan is left for `b`, and a little of it for `c`: half a reservation is none.
+    let machines = [
+        ("a", "m5.xlarge", "on-demand"),
+        ("b", "c5.xlarge", "on-demand"),
+        ("c", "m5.xlarge", "on-demand"),
+        ("d", "m5.xlarge", "on-demand"),
+    ];
+    assert_eq!(paid_for(&known, &machines), ["a", "b", "c"]);
+}
+
+#[test]
+fn what_a_list_leaves_out_counts_as_paid_for() {
+    let mut known = ledger(&m5(), Ok(0.0));
+    let machines = [("a", "c5.xlarge", "on-demand")];
+    assert!(paid_for(&known, &machines).is_empty());
+    let Some(Ok(book)) = known.books.get_mut(&Kind::Ec2InstanceSavingsPlan) else {
+        unreachable!()
+    };
+    book.unlisted = Some(Doubt::Incomplete("a plan without a family".to_owned()));
+    assert_eq!(paid_for(&known, &machines), ["a"]);
+}
+
+/// What is launched for a claim of the pool, beside other claims, with so much left of a plan for m5.
+fn first_choice(left: f64, launching: &[serde_json::Value], others: &[serde_json::Value]) -> String {
+    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let mut snapshot = snapshot(&m5());
+    market.update(&snapshot);
+    let read = |claim: &serde_json::Value| -> Arc<NodeClaim> {
+        let mut claim = claim.clone();
+        claim["metadata"]["labels"]["karpenter.sh/nodepool"] = json!("default");
+        claim["spec"]["nodeClassRef"] =
+            json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+        Arc::new(serde_json::from_value(claim).unwrap())
+    };
+    let requirements = &snapshot.node_pools[0].spec.template.spec.requirements;
+    let wanted =
+        json!({"metadata": {"name": "wanted", "labels": {}}, "spec": {"requirements": requirements}});
+    let mut plan = Plan::default();
+    for claim in launching.iter().chain([&wanted]).map(read) {
+        snapshot.node_claims.push(Arc::clone(&claim));
+        let options = market.options(&claim, 60);
+        assert!(options.len() > 1 || name(&claim.metadata) != "wanted");
+        plan.push(Action::Launch { claim, options });
+    }
+    snapshot.node_claims.extend(others.iter().map(read));
+    cap::apply(&mut plan, &snapshot, &ledger(&m5(), Ok(left)), &market);
+    match plan.actions.last() {
+        Some(Action::Launch { options, .. }) => options[0].instance_type.clone(),
+        other => unreachable!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_plan_that_covers_a_part_makes_that_part_cheaper() {
+    // At five per cent of its list price, an m5.xlarge is as dear as a c5.xlarge when about $0.0232/h of it are covered.
+    assert_eq!(first_choice(0.0225, &[], &[]), "c5.xlarge");
+    assert_eq!(first_choice(0.0235, &[], &[]), "m5.xlarge");
+}
+
+#[test]
+fn what_runs_or_comes_already_uses_a_plan_up() {
+    let claim = |name: &str, labels: serde_json::Value, requirements: serde_json::Value| {
+        json!({"metadata": {"name": name, "labels": labels, "creationTimestamp": "2026-01-01T00:00:30Z"},
+            "spec": {"requirements": requirements}})
+    };
+    let of = |capacity_type: &str| {
+        let labels = json!({"node.kubernetes.io/instance-type": "m5.xlarge", "karpenter.sh/capacity-type": capacity_type});
+        claim("other", labels, json!([]))
+    };
+    let requires = |capacity: &str, types: &str| {
+        let requirements = json!([
+            {"key": "karpenter.sh/capacity-type", "operator": capacity, "values": ["on-demand"]},
+            {"key": "node.kubernetes.io/instance-type", "operator": types, "values": ["m5.2xlarge", "m5.xlarge"]}]);
+        claim("other", json!({}), requirements)
+    };
+    let with = |others: &[serde_json::Value]| first_choice(0.2, &[], others);
+    assert_eq!(with(&[]), "m5.xlarge");
+    assert_eq!(with(&[of("on-demand")]), "c5.xlarge");
+    assert_eq!(with(&[of("spot")]), "m5.xlarge");
+    let mut going = of("on-demand");
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:40Z");
+    assert_eq!(with(&[going]), "m5.xlarge", "it gives its part back");
+    assert_eq!(
+        with(&[requires("In", "In")]),
+        "c5.xlarge",
+        "as what it may become"
+    );
+    assert_eq!(with(&[requires("NotIn", "In")]), "m5.xlarge");
+    assert_eq!(
+        with(&[requires("In", "NotIn")]),
+        "m5.xlarge",
+        "nobody knows what it becomes"
+    );
+    // What is launched in the same plan is charged as such, not as something that is there, too.
+    let first = requires("In", "In");
+    assert_eq!(first_choice(0.4, std::slice::from_ref(&first), &[]), "m5.xlarge");
+    assert_eq!(first_choice(0.2, &[first], &[]), "c5.xlarge");
 }
