@@ -25,9 +25,11 @@ impl Default for Window {
     }
 }
 
-/// How long pods have to come to a place that takes them. Until then the scheduler may not have looked; after that
-/// it has given the room to others, most likely, and to decide again launches nothing where there is room left.
-const SETTLED: SignedDuration = SignedDuration::from_secs(1);
+/// How long pods have to come to a place that takes them. Until then the scheduler may not have looked, since it lets a
+/// pod that it has refused wait for some seconds; after that it has given the room to others, most likely, and to decide
+/// again launches nothing where there is room left. With a shorter time, pods that are left over are decided about few
+/// by few while the others still move, which buys more nodes than are needed.
+const SETTLED: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a place is that a pod was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
