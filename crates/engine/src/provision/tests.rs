@@ -335,18 +335,18 @@ fn pods_that_come_together_are_decided_about_together() {
         batch.take(&pods(&["a"]), all, 2, window, at(4_000)),
         Err(Some(at(21_900)))
     );
-    // The node takes pods, and a second later `a` has still not come: it is decided about again.
+    // The node takes pods, and five seconds later `a` has still not come: it is decided about again.
     let open = |_: &str| Place::Open;
     assert_eq!(
         batch.take(&pods(&["a"]), open, 2, window, at(4_100)),
-        Err(Some(at(5_100)))
+        Err(Some(at(9_100)))
     );
     let mut settled = batch.clone();
     assert_eq!(
-        settled.take(&pods(&["a"]), open, 2, window, at(5_100)),
-        Err(Some(at(6_100)))
+        settled.take(&pods(&["a"]), open, 2, window, at(9_100)),
+        Err(Some(at(10_100)))
     );
-    assert_eq!(settled.take(&pods(&["a"]), open, 2, window, at(6_100)), Ok(()));
+    assert_eq!(settled.take(&pods(&["a"]), open, 2, window, at(10_100)), Ok(()));
     // The claim is gone.
     assert_eq!(
         batch.take(&pods(&["a"]), |_| Place::Gone, 2, window, at(5_000)),
