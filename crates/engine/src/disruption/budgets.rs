@@ -30,7 +30,8 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    fn left(self) -> usize {
+    /// How many more may go.
+    pub(super) fn left(self) -> usize {
         self.allowed
             .map_or(usize::MAX, |allowed| allowed.saturating_sub(self.disrupted))
     }

@@ -163,8 +163,7 @@ pub(super) fn timers(
             _ => None,
         });
         let rule = budgets.of(one.pool_name(), one.reason());
-        let is_spent = rule.allowed.is_some_and(|allowed| allowed <= rule.disrupted);
-        let budget = rule.until.filter(|_| is_spent);
+        let budget = rule.until.filter(|_| rule.left() == 0);
         if let Some(at) = own.chain(budget).filter(|at| *at > now).min() {
             plan.look_again(at);
         }

@@ -49,7 +49,7 @@ impl Memory {
             self.class_hashes.clone_from(hashes);
         }
         if self.settled.len() > view.snapshot.node_claims.len() {
-            let claims = view.claims_by_provider.values();
+            let claims = view.snapshot.node_claims.iter();
             let names: HashSet<&str> = claims.map(|claim| name(&claim.metadata)).collect();
             self.settled.retain(|claim, _| names.contains(claim.as_str()));
         }

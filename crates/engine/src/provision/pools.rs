@@ -215,7 +215,7 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
         }
         let usage = market.usages.entry(name(&pool.metadata).to_owned()).or_default();
         usage.update(pool, snapshot);
-        let (nodes, resources) = (usage.nodes, usage.resources.clone());
+        let (nodes, resources) = (count(&usage.claims), usage.resources.clone());
         let status = NodePoolStatus {
             conditions: conditions.into_list(),
             nodes,
@@ -232,11 +232,10 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
     plan
 }
 
-/// How many nodes a pool has and what they have in total, with the claims that this was counted from.
+/// What the nodes of a pool have in total, with the claims that this was counted from.
 #[derive(Debug, Default)]
 pub(super) struct Usage {
     claims: Vec<Arc<NodeClaim>>,
-    nodes: i64,
     resources: veneer_api::ResourceList,
 }
 
@@ -244,24 +243,27 @@ fn capacity(claim: &NodeClaim) -> Option<&veneer_api::ResourceList> {
     claim.status.as_ref().map(|status| &status.capacity)
 }
 
+fn count(claims: &[Arc<NodeClaim>]) -> i64 {
+    i64::try_from(claims.len()).unwrap_or(i64::MAX)
+}
+
 impl Usage {
     /// Counts again if it is not about the same claims with the same capacity.
     fn update(&mut self, pool: &NodePool, snapshot: &Snapshot) {
-        let with_instance = || of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some());
+        let claims = of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some());
+        let claims: Vec<Arc<NodeClaim>> = claims.map(Arc::clone).collect();
         let is_same = |(known, now): (&Arc<NodeClaim>, &Arc<NodeClaim>)| {
             Arc::ptr_eq(known, now) || capacity(known) == capacity(now)
         };
         let is_known = !self.resources.is_empty()
-            && self.claims.len() == with_instance().count()
-            && self.claims.iter().zip(with_instance()).all(is_same);
-        let claims: Vec<Arc<NodeClaim>> = with_instance().map(Arc::clone).collect();
+            && self.claims.len() == claims.len()
+            && self.claims.iter().zip(&claims).all(is_same);
         if !is_known {
             let mut total = ResourceList::new();
             for claim in &claims {
                 total.add(&capacity(claim).map(quantities).unwrap_or_default());
             }
-            self.nodes = i64::try_from(claims.len()).unwrap_or(i64::MAX);
-            total.insert("nodes", Quantity::from(self.nodes));
+            total.insert("nodes", Quantity::from(count(&claims)));
             self.resources = api_list(&total);
         }
         self.claims = claims;
