@@ -19,7 +19,8 @@ use checker::{MAX_SKEW, check};
 use fleet::{Fleet, Random, merge, read};
 use serde_json::{Value, json};
 use veneer_api::node_pool::ConsolidationPolicy;
-use veneer_engine::disruption::{Blocker, Outcome, Policy};
+use veneer_engine::disruption::{Blocker, Decision, Outcome, Policy};
+use veneer_engine::plan::Action;
 
 const APPS: [&str; 4] = ["web", "api", "db", "batch"];
 
@@ -138,7 +139,33 @@ fn generate_in(seed: u64, pools: &[&str]) -> Fleet {
         fleet.overlay("discount", json!({"priceAdjustment": "-40%", "requirements": [
             {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["r.4", "r.8", "r.16"]}]}));
     }
+    // Pools with little left of their limits, or nothing.
+    if random.below(3) == 0 {
+        for (at, pool) in ["a", "b"].into_iter().enumerate() {
+            let cpu = processors(&fleet, pool) + 4 * random.below(6);
+            let pool = Arc::make_mut(&mut fleet.snapshot.node_pools[at]);
+            pool.spec.limits = serde_json::from_value(json!({"cpu": cpu.to_string()})).unwrap();
+        }
+    }
     fleet
+}
+
+/// What the name of a type says.
+fn size(instance_type: &str) -> u64 {
+    instance_type.split_once('.').unwrap().1.parse().unwrap()
+}
+
+/// The processors of the nodes of a pool.
+fn processors(fleet: &Fleet, pool: &str) -> u64 {
+    let labels = fleet
+        .snapshot
+        .nodes
+        .iter()
+        .map(|node| node.metadata.labels.as_ref().unwrap());
+    let of_pool = labels.filter(|labels| labels["karpenter.sh/nodepool"] == pool);
+    of_pool
+        .map(|labels| size(&labels["node.kubernetes.io/instance-type"]))
+        .sum()
 }
 
 fn edit<T: serde::Serialize + serde::de::DeserializeOwned>(
@@ -215,6 +242,7 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
             });
         }
         Blocker::Pdb { .. } => fleet.snapshot.pdbs.clear(),
+        Blocker::Limits { .. } => each_pool(fleet, &|pool| pool["spec"]["limits"] = json!({})),
         Blocker::NoPlace { pods } | Blocker::SeveralNodes { pods, .. } | Blocker::Price { pods, .. } => {
             named(pods, fleet);
         }
@@ -258,9 +286,44 @@ fn cases() -> u64 {
         .unwrap_or(60)
 }
 
+/// Sees that what is launched has room within the limits of its pool beside everything that is there; says how many
+/// were launched in pools with limits.
+fn launched_within_limits(fleet: &Fleet, decision: &Decision) -> usize {
+    let mut launched = 0;
+    for pool in &fleet.snapshot.node_pools {
+        let Some(limit) = pool.spec.limits.get("cpu") else {
+            continue;
+        };
+        let name = pool.metadata.name.as_deref().unwrap();
+        let claims = decision.plan.actions.iter().filter_map(|action| match action {
+            Action::CreateClaim(claim) => Some(claim),
+            _ => None,
+        });
+        let mine =
+            claims.filter(|claim| claim.metadata.labels.as_ref().unwrap()["karpenter.sh/nodepool"] == name);
+        let mut most = processors(fleet, name);
+        for claim in mine {
+            let mut wants = claim.spec.requirements.iter();
+            let types = wants
+                .find(|one| one.key == "node.kubernetes.io/instance-type")
+                .unwrap();
+            most += types.values.iter().map(|it| size(it)).max().unwrap();
+            launched += 1;
+        }
+        assert!(
+            most <= limit.0.parse().unwrap(),
+            "{most} of {}: {:?}",
+            limit.0,
+            decision.started
+        );
+    }
+    launched
+}
+
 #[test]
 fn commands_hold_under_an_independent_checker() {
     let (mut commands, mut with_new, mut together, mut saved) = (0, 0, 0, 0.0);
+    let mut at_limits = 0;
     for seed in 0..cases() {
         let mut fleet = generate(seed);
         let decision = fleet.decide();
@@ -268,7 +331,9 @@ fn commands_hold_under_an_independent_checker() {
         with_new += decision.started.iter().filter(|one| one.replacements > 0).count();
         together += decision.started.iter().filter(|one| one.nodes.len() > 1).count();
         saved += check(&mut fleet, &decision);
+        at_limits += launched_within_limits(&fleet, &decision);
     }
+    assert!(at_limits > 0, "{commands} {with_new}");
     assert!(
         commands > 0 && with_new > 0 && together > 0 && saved > 0.0,
         "{commands} {with_new} {together}"

@@ -140,6 +140,27 @@ fn a_dear_node_is_replaced_and_its_replacement_comes_first() {
 }
 
 #[test]
+fn a_replacement_needs_room_within_the_limits_beside_what_it_replaces() {
+    let limited = |cpu: &str| {
+        let mut fleet = dear();
+        let pool = Arc::make_mut(&mut fleet.snapshot.node_pools[0]);
+        pool.spec.limits = serde_json::from_value(json!({"cpu": cpu})).unwrap();
+        fleet
+    };
+    let decision = limited("15").decide();
+    assert_eq!(words(&decision, "a"), ["Limits"]);
+    assert!(decision.plan.actions.is_empty(), "{:?}", decision.plan.actions);
+    let Outcome::Stays(blockers) = outcome(&decision, "a") else {
+        panic!()
+    };
+    assert_eq!(
+        blockers[0].remedy(),
+        "higher spec.limits of NodePool default, or room on other nodes for default/one"
+    );
+    assert_eq!(created(&limited("16").decide()).len(), 1);
+}
+
+#[test]
 fn a_replacement_that_fails_lets_the_node_go_on() {
     let mut fleet = dear();
     let taints = json!({"spec": {"taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}});

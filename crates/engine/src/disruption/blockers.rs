@@ -94,6 +94,13 @@ pub enum Blocker {
         /// The pods.
         pods: Vec<String>,
     },
+    /// A replacement comes before its node goes, and the limits have no room for both.
+    Limits {
+        /// The pool.
+        pool: String,
+        /// The pods that would need the replacement.
+        pods: Vec<String>,
+    },
     /// Pods would need more than one new node.
     SeveralNodes {
         /// The pods without room on other nodes.
@@ -193,6 +200,7 @@ impl Blocker {
             Self::SeveralPdbs { .. } => "SeveralPodDisruptionBudgets",
             Self::NoPrice { .. } => "PriceUnknown",
             Self::NoPlace { .. } => "NoPlace",
+            Self::Limits { .. } => "Limits",
             Self::SeveralNodes { .. } => "SeveralNewNodes",
             Self::Starting { .. } => "NodeStarting",
             Self::Price { .. } => "NotCheaper",
@@ -255,6 +263,10 @@ impl Blocker {
             Self::NoPlace { pods } | Self::SeveralNodes { pods, .. } => {
                 format!("room on other nodes for {}", named(pods))
             }
+            Self::Limits { pool, pods } => format!(
+                "higher spec.limits of NodePool {pool}, or room on other nodes for {}",
+                named(pods)
+            ),
             Self::Starting { node } => format!("node {node} becoming ready"),
             Self::Price { pods, limit, .. } => format!(
                 "room on other nodes for {}, or a replacement below ${limit:.4}/h",
@@ -353,6 +365,13 @@ impl fmt::Display for Blocker {
                 f,
                 "no other node has room for {}, and no NodePool can launch one for it",
                 named(pods)
+            ),
+            Self::Limits { pool, pods } => write!(
+                f,
+                "no other node has room for {}{}, a replacement has to come before this node goes, and the limits of \
+                 NodePool {pool} have no room for both",
+                named(pods),
+                number(pods)
             ),
             Self::SeveralNodes { pods, nodes } => write!(
                 f,

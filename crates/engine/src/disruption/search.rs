@@ -14,7 +14,7 @@ use super::candidates::{Candidate, Candidates};
 use super::replacement::{Replacement, narrow};
 use crate::instance_type::Catalogue;
 use crate::packing::go_sort::sort_slice;
-use crate::packing::relocation::{Moved, Relocation};
+use crate::packing::relocation::{Counted, Moved, Relocation};
 use crate::packing::{NewNodeClaim, Objects};
 
 /// How many nodes are tried together at most.
@@ -122,14 +122,28 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             .iter()
             .filter_map(|one| self.relocation.number(one.node_name()))
             .collect();
-        let moved = self.relocation.without(&numbers);
+        let moved = self.relocation.without(&numbers, Counted::Present);
         if numbers.len() != nodes.len() {
             return Verdict::Stays(Blocker::NotInitialised);
         }
         match self.weigh(&chosen, &moved, reason) {
             Ok(verdict) => verdict,
+            Err(blocker) if self.policy.explains && self.relocation.is_limited(&numbers) => {
+                Verdict::Stays(self.limits(&chosen, &numbers, reason).unwrap_or(blocker))
+            }
             Err(blocker) => Verdict::Stays(blocker),
         }
+    }
+
+    /// The limits, if nothing else keeps the nodes of the attempt that stands.
+    fn limits(&mut self, chosen: &[&Candidate<'a>], numbers: &[usize], reason: Reason) -> Option<Blocker> {
+        self.relocation.undo();
+        let moved = self.relocation.without(numbers, Counted::Gone);
+        self.weigh(chosen, &moved, reason).ok()?;
+        Some(Blocker::Limits {
+            pool: chosen.first()?.pool_name().to_owned(),
+            pods: self.names(moved.on_claims.iter().flatten().copied()),
+        })
     }
 
     /// A pod as people call it.

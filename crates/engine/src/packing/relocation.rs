@@ -31,6 +31,15 @@ pub(crate) struct Moved {
     pub(crate) coming: Vec<usize>,
 }
 
+/// What nodes that are taken away are to the limits of their pools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Counted {
+    /// Still there: what replaces them is launched before they go.
+    Present,
+    /// Gone, for those who want to know whether the limits alone keep them.
+    Gone,
+}
+
 /// One way to buy a new node.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Offer {
@@ -176,17 +185,23 @@ impl<'o, 'p> Relocation<'o, 'p> {
         &self.solver.model.states.vocabulary
     }
 
+    /// Whether a pool of some nodes has limits.
+    pub(crate) fn is_limited(&self, nodes: &[usize]) -> bool {
+        let mut pools = nodes.iter().filter_map(|at| self.nodes.get(*at)?.pool);
+        pools.any(|pool| !self.solver.model.pools[pool].limits.is_unlimited())
+    }
+
     /// Takes nodes away and places their pods. What was placed stands until [`Relocation::undo`] or
     /// [`Relocation::keep`].
-    pub(crate) fn without(&mut self, nodes: &[usize]) -> Moved {
+    pub(crate) fn without(&mut self, nodes: &[usize], counted: Counted) -> Moved {
         let solver = &mut self.solver;
         solver.begin();
         let mut entries: Vec<usize> = Vec::new();
         let mut coming: Vec<usize> = Vec::new();
         for node in nodes.iter().filter_map(|at| self.nodes.get(*at)) {
             coming.extend(&solver.model.nodes[node.slot].pods);
-            let pool = node.pool.map(|pool| (pool, &node.capacity));
-            solver.close(node.slot, pool);
+            let pool = node.pool.filter(|_| counted == Counted::Gone);
+            solver.close(node.slot, pool.map(|pool| (pool, &node.capacity)));
             for entry in node.pods.iter().filter_map(|at| self.movable.get(*at)) {
                 let pod = self.problem.objects.pods.get(entry.position);
                 // A pod that is ending was not counted.

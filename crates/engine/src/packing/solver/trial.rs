@@ -51,7 +51,7 @@ impl Solver<'_, '_> {
         self.model.topology.begin();
     }
 
-    /// Takes a node away: no pod goes there, and its pool has its capacity back.
+    /// Takes a node away: no pod goes there. A pool that is named has its capacity back.
     pub(in crate::packing) fn close(&mut self, id: NodeId, pool: Option<(PoolId, &ResourceList)>) {
         let Some(trial) = &mut self.trial else { return };
         trial.save(id, &self.model.nodes[id]);
