@@ -25,10 +25,10 @@ impl Default for Window {
     }
 }
 
-/// How long pods have to come to a place that takes them. Until then the scheduler may not have looked, since it lets a
-/// pod that it has refused wait for some seconds; after that it has given the room to others, most likely, and to decide
-/// again launches nothing where there is room left. With a shorter time, pods that are left over are decided about few
-/// by few while the others still move, which buys more nodes than are needed.
+/// How long pods have to come to a place, once it and all others of the same decision take pods. Until then the scheduler
+/// may not have looked, since it lets a pod that it has refused wait for some seconds; after that it has given the room to
+/// others, most likely, and to decide again launches nothing where there is room left. With a shorter time, pods that are
+/// left over are decided about few by few while the others still move, which buys more nodes than are needed.
 const SETTLED: SignedDuration = SignedDuration::from_secs(5);
 
 /// What a place is that a pod was given.
@@ -42,14 +42,23 @@ pub enum Place {
     Open,
 }
 
+/// A pod that was given a place.
+#[derive(Clone, Debug)]
+struct Placed {
+    place: String,
+    /// When that was decided; pods with the same time were packed together.
+    decided: Timestamp,
+    /// Until then it is believed.
+    until: Timestamp,
+}
+
 /// The pods that are waited for, and those that were decided about.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
     /// When the first and the newest pod of the open batch came.
     open: Option<(Timestamp, Timestamp)>,
     waiting: BTreeSet<String>,
-    /// Pods with the place that they were given and the time until which that is believed.
-    placed: BTreeMap<String, (String, Timestamp)>,
+    placed: BTreeMap<String, Placed>,
     /// Pods that nothing could be done for, with the time of the next attempt.
     refused: BTreeMap<String, Timestamp>,
     /// What decisions depend on beside pods, when it was last decided.
@@ -67,12 +76,18 @@ impl Batch {
         window: Window,
         now: Timestamp,
     ) -> Result<(), Option<Timestamp>> {
-        self.placed.retain(|pod, (name, until)| {
-            let place = place(name);
-            if place == Place::Open {
-                *until = (*until).min(now.checked_add(SETTLED).unwrap_or(now));
+        self.placed
+            .retain(|pod, placed| demand.contains(pod) && place(&placed.place) != Place::Gone);
+        let coming = self
+            .placed
+            .values()
+            .filter(|placed| place(&placed.place) == Place::Coming);
+        let unsettled: BTreeSet<Timestamp> = coming.map(|placed| placed.decided).collect();
+        self.placed.retain(|_, placed| {
+            if !unsettled.contains(&placed.decided) {
+                placed.until = placed.until.min(now.checked_add(SETTLED).unwrap_or(now));
             }
-            demand.contains(pod) && place != Place::Gone && now < *until
+            now < placed.until
         });
         if world != self.world {
             self.refused.clear();
@@ -88,7 +103,7 @@ impl Batch {
         if open.is_empty() {
             self.open = None;
             self.waiting.clear();
-            let until = self.placed.values().map(|(_, until)| *until);
+            let until = self.placed.values().map(|placed| placed.until);
             return Err(until.chain(self.refused.values().copied()).min());
         }
         let is_news = open.iter().any(|pod| !self.waiting.contains(pod));
@@ -113,7 +128,7 @@ impl Batch {
     #[must_use]
     pub fn expected(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
         let mut expected: BTreeMap<String, Timestamp> = BTreeMap::new();
-        for (pod, (place, until)) in &self.placed {
+        for (pod, Placed { place, until, .. }) in &self.placed {
             if demand.contains(pod) && now < *until {
                 let known = expected.entry(place.clone()).or_insert(*until);
                 *known = (*known).max(*until);
@@ -136,7 +151,12 @@ impl Batch {
         for pod in demand {
             match expected.get(pod) {
                 Some(place) => {
-                    self.placed.insert(pod.clone(), (place.clone(), until));
+                    let placed = Placed {
+                        place: place.clone(),
+                        decided: now,
+                        until,
+                    };
+                    self.placed.insert(pod.clone(), placed);
                 }
                 None => {
                     self.refused.insert(pod.clone(), again);

@@ -367,6 +367,52 @@ fn pods_that_come_together_are_decided_about_together() {
 }
 
 #[test]
+fn pods_that_are_left_over_wait_for_the_other_nodes_of_their_decision() {
+    let window = Window::default();
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |seconds| start + SignedDuration::from_secs(seconds);
+    let demand = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    let mut batch = Batch::default();
+    let believed = SignedDuration::from_secs(20);
+    let placed = |pod: &str, place: &str| [(pod.to_owned(), place.to_owned())];
+    let both = placed("a", "one").into_iter().chain(placed("b", "two")).collect();
+    batch.decided(&demand(&["a", "b"]), &both, believed, window, at(0));
+    batch.decided(
+        &demand(&["c"]),
+        &placed("c", "three").into(),
+        believed,
+        window,
+        at(1),
+    );
+    // Node one is there; two, which was decided about with it, is not, and neither is three.
+    let one = |place: &str| {
+        if place == "one" {
+            Place::Open
+        } else {
+            Place::Coming
+        }
+    };
+    let all = demand(&["a", "b", "c"]);
+    assert_eq!(batch.take(&all, one, 0, window, at(2)), Err(Some(at(20))));
+    // Now two is there as well, and the time runs for both, whatever becomes of three.
+    let two = |place: &str| {
+        if place == "three" {
+            Place::Coming
+        } else {
+            Place::Open
+        }
+    };
+    assert_eq!(batch.take(&all, two, 0, window, at(3)), Err(Some(at(8))));
+    // A place that nobody waits for any more holds nobody up.
+    let mut left = Batch::default();
+    left.decided(&demand(&["a", "b"]), &both, believed, window, at(0));
+    assert_eq!(
+        left.take(&demand(&["a"]), one, 0, window, at(2)),
+        Err(Some(at(7)))
+    );
+}
+
+#[test]
 fn a_place_is_kept_for_pods_until_they_have_come_or_are_gone() {
     let mut batch = Batch::default();
     let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
