@@ -124,6 +124,10 @@ pub mod veneer {
     pub const DISABLED: &str = "veneer.io/disabled";
     /// On a NodeClaim that takes the place of others: their names, and why they go.
     pub const REPLACES: &str = "veneer.io/replaces";
+    /// On a pod in a snapshot, never on one in a cluster: the node that the scheduler was told to expect it on. A driver
+    /// puts it in the place of `status.nominatedNodeName` where that is our own, since a pod that others nominated needs
+    /// nothing from us.
+    pub const NOMINATED: &str = "veneer.io/nominated-node";
     /// How a spare node was really bought, while its capacity type says `overprovisioned`.
     pub const PURCHASE_OPTION: &str = "veneer.io/purchase-option";
     /// Marks a spare node and its claim: one of the `OVERPROVISIONED_*` values.

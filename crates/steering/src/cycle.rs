@@ -20,6 +20,7 @@ use veneer_engine::provision::{self, Batch, Market, Place, Window};
 
 use crate::cap;
 use crate::commitments::Ledger;
+use crate::nominate;
 use crate::warm::promote::{self, Search};
 use crate::warm::{self, Mode, Spares};
 
@@ -179,6 +180,7 @@ impl Cycle {
         }
         let before = pass.plan.actions.len();
         self.provision(snapshot, &demand, world, &mut pass, now);
+        pass.plan.extend(nominate::decide(snapshot, &self.batch));
         let mut new = pass.plan.actions.iter().skip(before);
         if new.any(|action| matches!(action, Action::CreateClaim(_))) {
             // Both would count the same room below the limits of a pool; pods go before spares.

@@ -17,6 +17,7 @@ pub mod commitments;
 pub mod cycle;
 pub mod decisions;
 pub mod machines;
+pub mod nominate;
 pub mod overlays;
 pub mod preferences;
 pub mod steer;

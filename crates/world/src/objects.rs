@@ -9,6 +9,7 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
+use veneer_api::labels::veneer;
 use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
 use veneer_engine::plan::{Action, Target, is_deleting, name};
 
@@ -236,6 +237,7 @@ impl Objects {
                 self.overprovisioners.insert(target.name.clone(), Arc::new(one));
                 Written::Changed
             }
+            Action::Nominate { pod, node } => self.nominate(pod, node),
             Action::Launch { .. }
             | Action::Terminate { .. }
             | Action::Stop { .. }
@@ -245,6 +247,19 @@ impl Objects {
             | Action::DeletePod { .. }
             | Action::Announce(_) => Written::Same,
         }
+    }
+
+    /// Notes it; the scheduler of the world fills nodes in the order in which the engine plans them anyway.
+    fn nominate(&mut self, target: &Target, node: &str) -> Written {
+        let pod = self
+            .pods
+            .get_mut(&format!("{}/{}", target.namespace, target.name));
+        let Some(pod) = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(&target.uid)) else {
+            return Written::Same;
+        };
+        let annotations = Arc::make_mut(pod).metadata.annotations.get_or_insert_default();
+        annotations.insert(veneer::NOMINATED.to_owned(), node.to_owned());
+        Written::Changed
     }
 
     /// Changes a claim as long as it is the one that was meant.

@@ -29,12 +29,11 @@ use veneer_engine::provision::LaunchOption;
 use super::events::Events;
 use super::metrics::Meters;
 use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
-use super::store::{Shared, Stored, lock};
+use super::store::{FIELD_MANAGER, Shared, Stored, lock};
 use super::watch::Stores;
 use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
 
-const FIELD_MANAGER: &str = "veneer";
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long a failed action is left alone: at first, and at most.
@@ -262,6 +261,7 @@ impl<P: Provider> Executor<P> {
             }
             Action::PatchNode { target, change } => self.patch_node(target, change).await,
             Action::DeleteNode { target } => self.delete(&self.nodes, &self.stores.nodes, &target).await,
+            Action::Nominate { pod, node } => self.nominate(&pod, &node).await,
             Action::Evict { pod } => self.evict(&pod).await,
             Action::DeletePod { pod, grace_seconds } => {
                 let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
@@ -441,6 +441,23 @@ impl<P: Provider> Executor<P> {
         Ok(())
     }
 
+    async fn nominate(&self, pod: &Target, node: &str) -> Result<(), Failure> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
+        let params = PatchParams::apply(FIELD_MANAGER);
+        let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
+        match pods.patch_status(&pod.name, &params, &Patch::Merge(patch)).await {
+            Ok(pod) => {
+                // That a pod has come to its node is for the watch to say, which notes when.
+                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
+                if node.is_none() {
+                    lock(&self.stores.pods).written(pod);
+                }
+                Ok(())
+            }
+            Err(error) => gone_is_fine(&error),
+        }
+    }
+
     async fn evict(&self, pod: &Target) -> Result<(), Failure> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
         // Written here: kube's own request names the options `delete_options`, which an API server does not read, and so
@@ -471,10 +488,7 @@ impl<P: Provider> Executor<P> {
     where
         T: Stored + Resource + Clone + Debug + DeserializeOwned + Serialize,
     {
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = PatchParams::apply(FIELD_MANAGER);
         let patch = Patch::Merge(patch);
         let written = if is_status {
             api.patch_status(&target.name, &params, &patch).await

@@ -3,11 +3,17 @@
 //! Versions of objects are compared as numbers, as Kubernetes allows for objects of one kind: what a watch brings late
 //! does not undo what a write answered.
 
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
 use kube::runtime::watcher::Event;
+use veneer_api::labels::veneer;
+
+/// As whom we write.
+pub(crate) const FIELD_MANAGER: &str = veneer::MANAGED_BY;
 
 /// The objects of one kind, by `namespace/name`.
 #[derive(Debug)]
@@ -40,7 +46,8 @@ impl<T> Default for Store<T> {
 pub(crate) trait Stored: Send + Sync + 'static {
     fn metadata(&self) -> &ObjectMeta;
 
-    /// Drops what no decision looks at: who wrote which field is as large as the rest of a small object.
+    /// Drops what no decision looks at: who wrote which field is as large as the rest of a small object. Before
+    /// that, a nomination of ours becomes an annotation.
     fn trim(&mut self);
 }
 
@@ -50,8 +57,27 @@ impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
     }
 
     fn trim(&mut self) {
+        let is_ours = self.meta().managed_fields.iter().flatten().any(is_nomination);
+        if let Some(pod) = (self as &mut dyn Any).downcast_mut::<Pod>().filter(|_| is_ours) {
+            let node = pod
+                .status
+                .as_mut()
+                .and_then(|status| status.nominated_node_name.take());
+            let node = node.map(|node| (veneer::NOMINATED.to_owned(), node));
+            pod.metadata.annotations.get_or_insert_default().extend(node);
+        }
         self.meta_mut().managed_fields = None;
     }
+}
+
+/// Whether fields of a pod that one writer has set are a nomination of ours.
+fn is_nomination(entry: &ManagedFieldsEntry) -> bool {
+    let fields = entry
+        .fields_v1
+        .as_ref()
+        .and_then(|fields| fields.0.get("f:status"));
+    entry.manager.as_deref() == Some(FIELD_MANAGER)
+        && fields.is_some_and(|status| status.get("f:nominatedNodeName").is_some())
 }
 
 fn key(metadata: &ObjectMeta) -> String {

@@ -152,6 +152,13 @@ pub enum Action {
         /// The node.
         target: Target,
     },
+    /// Tells the scheduler where a pod is expected, so that it looks there first and keeps the room for it.
+    Nominate {
+        /// The pod.
+        pod: Target,
+        /// The node.
+        node: String,
+    },
     /// Asks a pod to leave, as far as its disruption budgets allow.
     Evict {
         /// The pod.
@@ -241,6 +248,9 @@ impl fmt::Display for Action {
             Self::DeleteClaim { target, reason } => write!(f, "NodeClaim {}: delete ({reason})", target.name),
             Self::PatchNode { target, .. } => write!(f, "Node {}: set metadata and taints", target.name),
             Self::DeleteNode { target } => write!(f, "Node {}: delete", target.name),
+            Self::Nominate { pod, node } => {
+                write!(f, "Pod {}/{}: nominate node {node}", pod.namespace, pod.name)
+            }
             Self::Evict { pod } => write!(f, "Pod {}/{}: evict", pod.namespace, pod.name),
             Self::DeletePod { pod, grace_seconds } => {
                 write!(

@@ -295,7 +295,7 @@ impl World {
             }
             Action::Stop { provider_id, .. } => self.set_state(&provider_id, InstanceState::Stopped),
             Action::Start { provider_id } => self.set_state(&provider_id, InstanceState::Running),
-            Action::ChangeType { .. } | Action::OverprovisionerStatus { .. } => {}
+            Action::ChangeType { .. } | Action::OverprovisionerStatus { .. } | Action::Nominate { .. } => {}
             Action::Announce(event) => self.events.push(event),
         }
     }

@@ -137,6 +137,15 @@ impl Batch {
         expected
     }
 
+    /// The places that pods were given, by uid.
+    #[must_use]
+    pub fn places(&self) -> BTreeMap<&str, &str> {
+        let placed = self.placed.iter();
+        placed
+            .map(|(pod, placed)| (pod.as_str(), placed.place.as_str()))
+            .collect()
+    }
+
     /// Remembers what was decided: pods with their places, and everything else in `demand` as refused.
     pub fn decided(
         &mut self,
