@@ -80,6 +80,7 @@ pub struct Cycle {
     lifecycle: lifecycle::Memory,
     disruption: Memory,
     rest: Rest,
+    nominated: nominate::Memory,
 }
 
 /// Whether what was ordered still differs from pass to pass.
@@ -122,6 +123,7 @@ impl Cycle {
             lifecycle: lifecycle::Memory::default(),
             disruption: Memory::default(),
             rest: Rest::default(),
+            nominated: nominate::Memory::default(),
         }
     }
 
@@ -178,9 +180,12 @@ impl Cycle {
             pass.plan.extend(kept);
             return pass;
         }
+        // Before the nodes join, or the scheduler is faster.
+        let mut plan = nominate::decide(snapshot, &self.batch, &mut self.nominated, now);
+        plan.extend(std::mem::take(&mut pass.plan));
+        pass.plan = plan;
         let before = pass.plan.actions.len();
         self.provision(snapshot, &demand, world, &mut pass, now);
-        pass.plan.extend(nominate::decide(snapshot, &self.batch));
         let mut new = pass.plan.actions.iter().skip(before);
         if new.any(|action| matches!(action, Action::CreateClaim(_))) {
             // Both would count the same room below the limits of a pool; pods go before spares.

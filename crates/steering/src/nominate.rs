@@ -7,15 +7,24 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, name, provider_id};
 use veneer_engine::provision::{Batch, is_provisionable};
 
+/// How long a nomination is given to be seen before it is repeated.
+const SEEN: SignedDuration = SignedDuration::from_secs(1);
+
+/// The nominations that were made last, by uid, with their time.
+#[derive(Debug, Default)]
+pub struct Memory(BTreeMap<String, (String, Timestamp)>);
+
 /// The nominations that are missing.
 #[must_use]
-pub fn decide(snapshot: &Snapshot, batch: &Batch) -> Plan {
+pub fn decide(snapshot: &Snapshot, batch: &Batch, memory: &mut Memory, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     let places = batch.places();
+    memory.0.retain(|pod, _| places.contains_key(pod.as_str()));
     if places.is_empty() {
         return plan;
     }
@@ -31,16 +40,28 @@ pub fn decide(snapshot: &Snapshot, batch: &Batch) -> Plan {
         .collect();
     node_of.extend(nodes.map(|node| (name(&node.metadata), name(&node.metadata))));
     for pod in snapshot.pods.iter().filter(|pod| may_be_nominated(pod)) {
-        let place = pod.metadata.uid.as_deref().and_then(|uid| places.get(uid));
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let place = places.get(uid);
         let Some(node) = place.and_then(|place| node_of.get(place)) else {
             continue;
         };
-        if nominated(pod) != Some(node) {
-            plan.push(Action::Nominate {
-                pod: Target::from(&pod.metadata),
-                node: (*node).to_owned(),
-            });
+        if nominated(pod) == Some(node) {
+            continue;
         }
+        if let Some((known, at)) = memory.0.get(uid)
+            && let Some(again) = at
+                .checked_add(SEEN)
+                .ok()
+                .filter(|again| known == node && *again > now)
+        {
+            plan.look_again(again);
+            continue;
+        }
+        memory.0.insert(uid.to_owned(), ((*node).to_owned(), now));
+        plan.push(Action::Nominate {
+            pod: Target::from(&pod.metadata),
+            node: (*node).to_owned(),
+        });
     }
     plan
 }

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner};
@@ -441,21 +441,20 @@ impl<P: Provider> Executor<P> {
         Ok(())
     }
 
+    /// What comes of it the watch will say; the answer is not read, since nominations are many.
     async fn nominate(&self, pod: &Target, node: &str) -> Result<(), Failure> {
-        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
-        let params = PatchParams::apply(FIELD_MANAGER);
+        let path = Pod::url_path(&(), Some(&pod.namespace));
         let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
-        match pods.patch_status(&pod.name, &params, &Patch::Merge(patch)).await {
-            Ok(pod) => {
-                // That a pod has come to its node is for the watch to say, which notes when.
-                let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_ref());
-                if node.is_none() {
-                    lock(&self.stores.pods).written(pod);
-                }
-                Ok(())
-            }
-            Err(error) => gone_is_fine(&error),
-        }
+        let params = PatchParams::apply(FIELD_MANAGER);
+        let request = kube::core::Request::new(path).patch_subresource(
+            "status",
+            &pod.name,
+            &params,
+            &Patch::Merge(patch),
+        );
+        let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
+        let answer = self.client.request::<IgnoredAny>(request).await;
+        answer.map(|_| ()).or_else(|error| gone_is_fine(&error))
     }
 
     async fn evict(&self, pod: &Target) -> Result<(), Failure> {

@@ -1,6 +1,6 @@
 //! Pods that were read before, so that a pass over a cluster in which little changed reads little.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -10,8 +10,8 @@ use super::{PodRecord, Pods};
 /// The pods of the last run, as objects and as records. All of it may be forgotten.
 #[derive(Debug, Default)]
 pub struct Readings {
-    /// Kept alive, so that the same address is the same object.
-    objects: Vec<Arc<Pod>>,
+    /// No other object gets the address of one in here, while what an old one held is given back.
+    objects: Vec<Weak<Pod>>,
     records: Vec<PodRecord>,
     /// What the records share.
     shared: Pods,
@@ -30,23 +30,24 @@ impl Readings {
         let mut taken = Pods::default();
         let (mut next, mut read) = (0, 0_usize);
         for pod in pods {
-            let is_next = known.get(next).is_some_and(|known| Arc::ptr_eq(known, pod));
+            let is_same = |known: &Weak<Pod>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(pod));
+            let is_next = known.get(next).is_some_and(is_same);
             if !is_next {
                 let positions = positions.get_or_insert_with(|| {
                     let addresses = known.iter().enumerate();
-                    addresses.map(|(at, pod)| (Arc::as_ptr(pod).addr(), at)).collect()
+                    addresses.map(|(at, pod)| (pod.as_ptr().addr(), at)).collect()
                 });
                 // One that is new took the place of another, most likely.
                 next = positions.get(&Arc::as_ptr(pod).addr()).copied().unwrap_or(next);
             }
-            let is_known = known.get(next).is_some_and(|known| Arc::ptr_eq(known, pod));
+            let is_known = known.get(next).is_some_and(is_same);
             let record = records.get_mut(next).filter(|_| is_known).and_then(Option::take);
             next += 1;
             taken.push_record(record.unwrap_or_else(|| {
                 read += 1;
                 self.shared.read(pod)
             }));
-            self.objects.push(Arc::clone(pod));
+            self.objects.push(Arc::downgrade(pod));
         }
         // What gone pods shared is forgotten when there may be much of it.
         if read > 0 && known.len() > 2 * self.objects.len() {
