@@ -250,6 +250,31 @@ mod tests {
     }
 
     #[test]
+    fn nominations_of_ours_leave_a_pod_waiting_and_those_of_others_do_not() {
+        let nominated = |manager: &str, field: &str| {
+            let mut pod: Pod = serde_json::from_value(serde_json::json!({
+                "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "managedFields": [
+                    {"manager": "kubelet", "operation": "Update", "subresource": "status"},
+                    {"manager": manager, "operation": "Update", "subresource": "status", "fieldsType": "FieldsV1",
+                        "fieldsV1": {"f:status": {field: {}}}}]},
+                "status": {"nominatedNodeName": "node"}}))
+            .unwrap();
+            pod.trim();
+            assert_eq!(pod.metadata.managed_fields, None);
+            let annotations = pod.metadata.annotations.unwrap_or_default();
+            let ours = annotations.get(veneer::NOMINATED).cloned();
+            (ours, pod.status.unwrap().nominated_node_name)
+        };
+        let node = Some("node".to_owned());
+        assert_eq!(nominated("veneer", "f:nominatedNodeName"), (node.clone(), None));
+        assert_eq!(
+            nominated("kube-scheduler", "f:nominatedNodeName"),
+            (None, node.clone())
+        );
+        assert_eq!(nominated("veneer", "f:phase"), (None, node));
+    }
+
+    #[test]
     fn a_late_watch_does_not_undo_our_writes() {
         let mut store = Store::default();
         store.apply(Event::Apply(node("a", "1", 5)));

@@ -437,6 +437,15 @@ impl Cluster {
                         .extend(annotations);
                 });
             }
+            Action::Nominate { pod, node } => {
+                let pods = self.snapshot.pods.iter_mut();
+                for known in pods.filter(|known| known.metadata.uid.as_deref() == Some(&pod.uid)) {
+                    let annotations = &mut Arc::make_mut(known).metadata.annotations;
+                    annotations
+                        .get_or_insert_default()
+                        .insert(veneer::NOMINATED.to_owned(), node.clone());
+                }
+            }
             Action::Announce(event) => self.events.push(event),
             // What other capabilities add does not happen here.
             #[allow(
