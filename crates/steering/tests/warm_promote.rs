@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
+    clippy::panic,
     reason = "helpers of tests fail as tests do"
 )]
 
@@ -20,7 +21,7 @@ use spares::count;
 use veneer_engine::plan::{Action, NodeChange, label, name};
 use veneer_engine::provision::Market;
 use veneer_steering::warm::promote::{Promotion, Search, open_for_pods};
-use veneer_steering::warm::{Spares, Stage};
+use veneer_steering::warm::{Spare, Spares, Stage};
 
 fn with_a_spare() -> Cluster {
     let mut cluster = Cluster::with_pool();
@@ -108,7 +109,7 @@ fn nothing_is_given_while_a_spare_that_was_given_is_closed() {
     let labels = used.metadata.labels.get_or_insert_default();
     labels.insert("veneer.io/overprovisioned".to_owned(), "used".to_owned());
     let closed = Spares::of(&cluster.snapshot);
-    assert!(closed.used.values().flatten().all(|spare| spare.is_closed()));
+    assert!(closed.used.values().flatten().all(Spare::is_closed));
     assert_eq!(
         closed.base.values().copied().collect::<Vec<_>>(),
         [1],

@@ -83,7 +83,8 @@ fn the_most_common_type_is_that_of_the_nodes_in_use_of_the_pool() {
 
 #[test]
 fn the_largest_pod_on_the_nodes_of_the_pool_decides() {
-    let with = |pods: &[(&str, &str, (&str, &str), &[&str])]| {
+    type Case<'t> = (&'t str, &'t str, (&'t str, &'t str), &'t [&'t str]);
+    let with = |pods: &[Case<'_>]| {
         let mut cluster = Cluster::with_pool();
         node(&mut cluster, "mine", "default");
         node(&mut cluster, "yours", "other");

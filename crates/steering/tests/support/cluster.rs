@@ -447,12 +447,6 @@ impl Cluster {
                 }
             }
             Action::Announce(event) => self.events.push(event),
-            // What other capabilities add does not happen here.
-            #[allow(
-                unreachable_patterns,
-                reason = "kinds of actions come with other capabilities"
-            )]
-            other => panic!("unexpected: {other}"),
         }
     }
 
