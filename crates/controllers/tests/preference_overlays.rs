@@ -71,9 +71,11 @@ async fn gone(bed: &Bed, name: &str) {
 async fn warnings(bed: &Bed) -> Vec<String> {
     let events: Api<Event> = Api::namespaced(bed.admin.clone(), "default");
     let all = events.list(&Default::default()).await.unwrap();
-    let warnings = all
-        .into_iter()
-        .filter(|event| event.type_.as_deref() == Some("Warning"));
+    // The API server itself writes some, about its own service.
+    let about = |event: &Event| event.regarding.as_ref().and_then(|one| one.kind.clone());
+    let warnings = all.into_iter().filter(|event| {
+        event.type_.as_deref() == Some("Warning") && about(event).as_deref() == Some("NodePool")
+    });
     let mut notes: Vec<String> = warnings
         .map(|event| format!("{} {}", event.reason.unwrap(), event.note.unwrap()))
         .collect();
