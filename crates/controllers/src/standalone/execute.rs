@@ -453,8 +453,12 @@ impl<P: Provider> Executor<P> {
             &Patch::Merge(patch),
         );
         let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
-        let answer = self.client.request::<IgnoredAny>(request).await;
-        answer.map(|_| ()).or_else(|error| gone_is_fine(&error))
+        match self.client.request::<IgnoredAny>(request).await {
+            // A pod that is on a node already is nominated no more.
+            Err(kube::Error::Api(status)) if status.code == 422 => Ok(()),
+            Err(error) => gone_is_fine(&error),
+            Ok(_) => Ok(()),
+        }
     }
 
     async fn evict(&self, pod: &Target) -> Result<(), Failure> {

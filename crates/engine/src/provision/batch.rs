@@ -83,12 +83,11 @@ impl Batch {
             .values()
             .filter(|placed| place(&placed.place) == Place::Coming);
         let unsettled: BTreeSet<Timestamp> = coming.map(|placed| placed.decided).collect();
-        self.placed.retain(|_, placed| {
+        for placed in self.placed.values_mut() {
             if !unsettled.contains(&placed.decided) {
                 placed.until = placed.until.min(now.checked_add(SETTLED).unwrap_or(now));
             }
-            now < placed.until
-        });
+        }
         if world != self.world {
             self.refused.clear();
             self.world = world;
@@ -97,7 +96,10 @@ impl Batch {
             .retain(|pod, again| demand.contains(pod) && now < *again);
         let open: BTreeSet<String> = demand
             .iter()
-            .filter(|pod| !self.placed.contains_key(*pod) && !self.refused.contains_key(*pod))
+            .filter(|pod| {
+                let is_believed = self.placed.get(*pod).is_some_and(|placed| now < placed.until);
+                !is_believed && !self.refused.contains_key(*pod)
+            })
             .cloned()
             .collect();
         if open.is_empty() {
@@ -124,14 +126,15 @@ impl Batch {
     }
 
     /// Nodes and claims that pods without a place are expected on, with the time until which that is believed. A place
-    /// counts no more once all of its pods have come, or are gone.
+    /// counts until all of its pods have come, are gone, or were decided about again.
     #[must_use]
     pub fn expected(&self, demand: &BTreeSet<String>, now: Timestamp) -> BTreeMap<String, Timestamp> {
         let mut expected: BTreeMap<String, Timestamp> = BTreeMap::new();
         for (pod, Placed { place, until, .. }) in &self.placed {
-            if demand.contains(pod) && now < *until {
-                let known = expected.entry(place.clone()).or_insert(*until);
-                *known = (*known).max(*until);
+            if demand.contains(pod) {
+                let until = (*until).max(now.checked_add(SETTLED).unwrap_or(now));
+                let known = expected.entry(place.clone()).or_insert(until);
+                *known = (*known).max(until);
             }
         }
         expected
@@ -168,6 +171,7 @@ impl Batch {
                     self.placed.insert(pod.clone(), placed);
                 }
                 None => {
+                    self.placed.remove(pod);
                     self.refused.insert(pod.clone(), again);
                 }
             }

@@ -427,6 +427,21 @@ fn a_place_is_kept_for_pods_until_they_have_come_or_are_gone() {
     assert!(batch.expected(&both, now).contains_key("node"));
     assert!(batch.expected(&["b".to_owned()].into(), now).contains_key("node"));
     assert!(batch.expected(&[].into(), now).is_empty());
+    // Until it was decided about them again, their places stay theirs.
     let later = now + SignedDuration::from_secs(20);
+    let coming = |_: &str| Place::Coming;
+    assert_eq!(
+        batch.take(&both, coming, 0, window, later),
+        Err(Some(later + window.idle))
+    );
+    assert!(batch.expected(&both, later)["node"] > later);
+    assert_eq!(batch.take(&both, coming, 0, window, later + window.idle), Ok(()));
+    batch.decided(
+        &both,
+        &Default::default(),
+        SignedDuration::from_secs(20),
+        window,
+        later,
+    );
     assert!(batch.expected(&both, later).is_empty());
 }
