@@ -29,8 +29,9 @@ use veneer_engine::provision::LaunchOption;
 use super::events::Events;
 use super::metrics::Meters;
 use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
-use super::store::{FIELD_MANAGER, Shared, Stored, lock};
+use super::store::{Shared, Stored, lock};
 use super::watch::Stores;
+use crate::act::FIELD_MANAGER;
 use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
 

@@ -12,8 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectM
 use kube::runtime::watcher::Event;
 use veneer_api::labels::veneer;
 
-/// As whom we write.
-pub(crate) const FIELD_MANAGER: &str = veneer::MANAGED_BY;
+use crate::act::FIELD_MANAGER;
 
 /// The objects of one kind, by `namespace/name`.
 #[derive(Debug)]
@@ -57,16 +56,22 @@ impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
     }
 
     fn trim(&mut self) {
-        let is_ours = self.meta().managed_fields.iter().flatten().any(is_nomination);
-        if let Some(pod) = (self as &mut dyn Any).downcast_mut::<Pod>().filter(|_| is_ours) {
-            let node = pod
-                .status
-                .as_mut()
-                .and_then(|status| status.nominated_node_name.take());
-            let node = node.map(|node| (veneer::NOMINATED.to_owned(), node));
-            pod.metadata.annotations.get_or_insert_default().extend(node);
+        if let Some(pod) = (self as &mut dyn Any).downcast_mut::<Pod>() {
+            mark_nomination(pod);
         }
         self.meta_mut().managed_fields = None;
+    }
+}
+
+/// Makes a nomination of ours an annotation.
+fn mark_nomination(pod: &mut Pod) {
+    if !pod.metadata.managed_fields.iter().flatten().any(is_nomination) {
+        return;
+    }
+    let status = pod.status.as_mut();
+    if let Some(node) = status.and_then(|status| status.nominated_node_name.take()) {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(veneer::NOMINATED.to_owned(), node);
     }
 }
 
