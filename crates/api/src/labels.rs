@@ -124,6 +124,8 @@ pub mod veneer {
     pub const DISABLED: &str = "veneer.io/disabled";
     /// On a NodeClaim that takes the place of others: their names, and why they go.
     pub const REPLACES: &str = "veneer.io/replaces";
+    /// On a NodeClaim of a pool with limits: what it takes of them until it has an instance, as JSON.
+    pub const SHARE: &str = "veneer.io/share";
     /// On a pod in a snapshot, never on one in a cluster: the node that the scheduler was told to expect it on. A driver
     /// puts it in the place of `status.nominatedNodeName` where that is our own, since a pod that others nominated needs
     /// nothing from us.

@@ -57,6 +57,20 @@ fn no_history_breaks_an_invariant() {
     );
 }
 
+/// Histories that once broke an invariant: a replacement beyond the limits of its pool; a launch under way during a kill
+/// that no longer counted when its type ran short.
+#[test]
+fn histories_that_were_broken_hold() {
+    for seed in [18_103, 5_971] {
+        let outcome = run(&History::new(seed)).unwrap();
+        assert!(
+            outcome.violation.is_none(),
+            "seed {seed}: {:?}",
+            outcome.violation
+        );
+    }
+}
+
 #[test]
 fn every_bug_that_is_put_in_is_noticed() {
     for bug in Bug::ALL {

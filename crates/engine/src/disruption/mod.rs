@@ -357,7 +357,7 @@ fn start(
     found: &[Found],
     search: &Search<'_, '_, '_, '_>,
     snapshot: &Snapshot,
-    market: &Market,
+    market: &mut Market,
     now: Timestamp,
     decision: &mut Decision,
 ) {

@@ -21,7 +21,7 @@ use crate::plan::{
     Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_deleting, is_spare,
     name, node_pool_of, provider_id,
 };
-use crate::provision::Market;
+use crate::provision::{Market, share};
 
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
@@ -176,10 +176,13 @@ fn launch(
     if is_under_way && !room.is_limited(pool) {
         return;
     }
+    if is_under_way && share(claim).is_some() {
+        return;
+    }
     let mut options = market.options(claim, most);
     if is_under_way {
         // Its room is taken, whatever becomes of it.
-        room.take(pool, &mut options);
+        room.take(claim, &mut options);
         return;
     }
     if options.is_empty() {
@@ -189,7 +192,7 @@ fn launch(
         give_up(claim, reasons, why, plan);
         return;
     }
-    room.take(pool, &mut options);
+    room.take(claim, &mut options);
     if options.is_empty() {
         let why = format!(
             "the limits of NodePool {pool} leave no room for any instance type that the claim allows; raise its spec.limits"

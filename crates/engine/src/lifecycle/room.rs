@@ -1,13 +1,15 @@
 //! What the limits of NodePools leave for launches.
 //!
-//! A new claim is counted as the cheapest instance that it could get. So that this stays an upper bound, a claim of a
-//! pool with limits falls back to nothing larger, and to nothing at all once the limits are reached: what was true when
-//! the claim was made may have changed since, by a shortage, an overlay or a lower limit.
+//! A claim says what it takes at most ([`crate::provision::share`]) and is launched as nothing larger, and as nothing at
+//! all once the limits are reached: they may have been lowered since. One that says nothing (it was made while its pool
+//! had no limits, or by others) counts as the cheapest instance that it could get now.
 
 use std::collections::HashMap;
 
+use veneer_api::NodeClaim;
+
 use crate::plan::{Snapshot, is_deleting, name, node_pool_of, provider_id};
-use crate::provision::{LaunchOption, quantities};
+use crate::provision::{LaunchOption, quantities, share};
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
 
@@ -30,9 +32,15 @@ impl<'a> Room<'a> {
             .iter()
             .filter(|claim| !is_deleting(&claim.metadata))
         {
-            if let (Some(left), Some(_)) = (left.get_mut(node_pool_of(&claim.metadata)), provider_id(claim)) {
-                let capacity = claim.status.iter().flat_map(|status| &status.capacity);
-                *left = left.minus(&counted(capacity));
+            let Some(left) = left.get_mut(node_pool_of(&claim.metadata)) else {
+                continue;
+            };
+            let taken = match provider_id(claim) {
+                Some(_) => claim.status.as_ref().map(|status| counted(&status.capacity)),
+                None => share(claim).map(|share| counted(&share)),
+            };
+            if let Some(taken) = taken {
+                *left = left.minus(&taken);
             }
         }
         Self(left)
@@ -42,11 +50,24 @@ impl<'a> Room<'a> {
         self.0.contains_key(pool)
     }
 
-    /// Keeps the options of a claim that the limits of its pool allow, and takes their room.
-    pub(super) fn take(&mut self, pool: &str, options: &mut Vec<LaunchOption>) {
-        let Some(left) = self.0.get_mut(pool) else {
+    /// Keeps the options of a claim that the limits of its pool allow, and takes their room. What a claim says that it
+    /// takes was taken from the start.
+    pub(super) fn take(&mut self, claim: &NodeClaim, options: &mut Vec<LaunchOption>) {
+        let Some(left) = self.0.get_mut(node_pool_of(&claim.metadata)) else {
             return;
         };
+        if let Some(share) = share(claim) {
+            if left.iter().any(|(_, room)| *room < Quantity::default()) {
+                let back = counted(&share);
+                let more = |(resource, room): (&str, &Quantity)| {
+                    let back = back.get(resource).cloned().unwrap_or_default();
+                    (resource.to_owned(), room + &back)
+                };
+                *left = left.iter().map(more).collect();
+                options.clear();
+            }
+            return;
+        }
         let fits = |option: &LaunchOption, room: &ResourceList| {
             let needed = counted(&*option.capacity);
             room.iter()

@@ -470,6 +470,53 @@ fn a_launch_falls_back_to_nothing_that_would_exceed_the_limits_of_its_pool() {
     );
 }
 
+/// The reasons for which claims are deleted.
+fn deleted(plan: &Plan) -> Vec<&'static str> {
+    let reasons = plan.actions.iter().filter_map(|action| match action {
+        Action::DeleteClaim { reason, .. } => Some(*reason),
+        _ => None,
+    });
+    reasons.collect()
+}
+
+#[test]
+fn claims_are_launched_within_their_shares_while_the_limits_have_room_for_all() {
+    let mut world = World::new();
+    let limit = |pool: &mut veneer_api::NodePool, cpu: &str| {
+        let amount = k8s_openapi::apimachinery::pkg::api::resource::Quantity(cpu.to_owned());
+        pool.spec.limits.insert("cpu".to_owned(), amount);
+    };
+    world.pool("default", |pool| limit(pool, "9"));
+    for (pod, cpu) in [("a", "3"), ("b", "3")] {
+        world.pod(pod, json!({"cpu": cpu}));
+        for action in world.provision().plan.actions {
+            world.act(action);
+        }
+        world.pass_time(1);
+    }
+    let shares = world.snapshot.node_claims.iter().map(|claim| {
+        let annotations = claim.metadata.annotations.as_ref().unwrap();
+        annotations["veneer.io/share"].as_str()
+    });
+    assert_eq!(shares.collect::<Vec<_>>(), [r#"{"cpu":"4"}"#; 2]);
+    assert_eq!(launches(&world.lifecycle()), [["medium"], ["medium"]]);
+    // One of them is under way and keeps its room; what is left is not enough for the other.
+    let pool = Arc::make_mut(&mut world.snapshot.node_pools[0]);
+    limit(pool, "7");
+    let under_way = name(&claim(&world).metadata).to_owned();
+    world.snapshot.launching.insert(under_way.clone());
+    let plan = world.lifecycle();
+    assert_eq!(
+        (launches(&plan).len(), deleted(&plan)),
+        (0, vec!["limit_reached"])
+    );
+    // Of two that wait, one goes and makes room for the other.
+    world.snapshot.launching.clear();
+    let plan = world.lifecycle();
+    assert_eq!(launches(&plan), [["medium"]]);
+    assert_eq!(deleted(&plan), ["limit_reached"]);
+}
+
 #[test]
 fn a_claim_whose_pool_is_gone_is_not_launched() {
     for gone in [true, false] {

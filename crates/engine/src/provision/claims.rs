@@ -1,6 +1,7 @@
 //! New NodeClaims.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
@@ -10,6 +11,7 @@ use veneer_api::{Extra, NodeClaim, NodeClaimSpec, NodePool, NodeSelectorRequirem
 
 use super::hash::{HASH_VERSION, Hasher, pool_hash};
 use super::market::Market;
+use super::share::take_share;
 use crate::labels::LabelSet;
 use crate::packing::{NewNodeClaim, PodRecord};
 use crate::plan::{api_list, name, spare_taint};
@@ -26,7 +28,7 @@ pub(crate) fn dynamic(
     pool: &NodePool,
     new: &NewNodeClaim,
     vocabulary: &Vocabulary,
-    market: &Market,
+    market: &mut Market,
     pods: &[&PodRecord],
     (now, number): (Timestamp, usize),
 ) -> NodeClaim {
@@ -34,8 +36,8 @@ pub(crate) fn dynamic(
     for pod in pods {
         hasher.write(pod.metadata.uid.as_deref().unwrap_or_default().as_bytes());
     }
-    let catalogue = market.catalogue();
-    let evaluation = market.evaluation();
+    let catalogue = Arc::clone(market.catalogue());
+    let evaluation = Arc::clone(market.evaluation());
     let at = evaluation
         .pools()
         .iter()
@@ -115,6 +117,13 @@ pub(crate) fn dynamic(
         requests: api_list(&new.requests),
         extra: Extra::new(),
     };
+    if let Some(option) = market
+        .options(&claim, 1)
+        .first()
+        .filter(|_| !pool.spec.limits.is_empty())
+    {
+        take_share(&mut claim, pool, &option.capacity);
+    }
     claim
 }
 

@@ -8,6 +8,7 @@ use veneer_api::labels::kubernetes;
 use veneer_api::{NodeClaim, NodePool, ResourceList};
 
 use super::pools::Usage;
+use super::share::share;
 use crate::instance_type::Catalogue;
 use crate::labels::{LabelSet, ON_DEMAND, RESERVED, SPOT};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, Problem, TieBreak, launchable};
@@ -199,10 +200,12 @@ impl Market {
     }
 
     /// The ways to launch a claim, cheapest after overlays first, at most `limit`. Of several at the same price the
-    /// first type by name comes first, and then reserved capacity before spot before on-demand.
+    /// first type by name comes first, and then reserved capacity before spot before on-demand. None is larger than what
+    /// the claim takes of the limits of its pool.
     pub fn options(&mut self, claim: &NodeClaim, limit: usize) -> Vec<LaunchOption> {
         let wanted = claim_requirements(claim, &mut self.vocabulary);
         let requests = quantities(&claim.spec.resources.requests);
+        let share = share(claim).map(|share| quantities(&share));
         let pool = node_pool_of(&claim.metadata);
         let pool = self.evaluation.pools().iter().position(|one| one.name == pool);
         let vocabulary = &self.vocabulary;
@@ -232,7 +235,9 @@ impl Market {
                 Some(pool) => self.evaluation.allocatable(pool, entry, it),
                 None => it.allocatable(),
             };
-            if !requests.fits_into(&allocatable) {
+            if !requests.fits_into(&allocatable)
+                || !share.iter().all(|share| self.has_at_most(pool, entry, share))
+            {
                 continue;
             }
             let begin = self.begins.get(entry).copied().unwrap_or_default();
@@ -264,6 +269,21 @@ impl Market {
             .into_iter()
             .filter_map(|(price, entry, at)| self.option(pool, entry, at, price, &wanted))
             .collect()
+    }
+
+    /// Whether a type has no more of each resource than `most`.
+    fn has_at_most(&self, pool: Option<usize>, entry: usize, most: &crate::resources::ResourceList) -> bool {
+        let Some(it) = self.all.types.get(entry) else {
+            return false;
+        };
+        let within = |capacity: &crate::resources::ResourceList| {
+            most.iter()
+                .all(|(resource, most)| capacity.get(resource).is_none_or(|amount| amount <= most))
+        };
+        match pool {
+            Some(pool) => within(&self.evaluation.capacity(pool, entry, it)),
+            None => within(&it.capacity),
+        }
     }
 
     fn option(

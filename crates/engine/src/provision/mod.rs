@@ -14,9 +14,11 @@ mod hash;
 mod market;
 mod pools;
 mod replicas;
+mod share;
 
 pub(crate) use claims::dynamic;
 pub(crate) use demand::relevant;
+pub(crate) use share::share;
 
 pub use batch::{Batch, Place, Window};
 pub use claims::{Spare, spare as spare_claim};
@@ -25,6 +27,7 @@ pub use hash::{HASH_VERSION, pool_hash};
 pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
+pub use share::{counted, take_share};
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -215,10 +218,16 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> Arc<NodeClaim> {
     if provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some() {
         return foreseen;
     }
-    if let Some(option) = market.options(claim, 1).into_iter().next() {
-        let new = Arc::make_mut(&mut foreseen);
-        let status = new.status.get_or_insert_default();
-        status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
+    let share = share(claim);
+    let option = market.options(claim, 1).into_iter().next();
+    if option.is_none() && share.is_none() {
+        return foreseen;
+    }
+    // One that cannot be launched now may have its instance already: it counts, but nothing is placed there.
+    let new = Arc::make_mut(&mut foreseen);
+    let status = new.status.get_or_insert_default();
+    status.provider_id = Some(format!("foreseen://{}", name(&claim.metadata)));
+    if let Some(option) = option {
         status.capacity = ResourceList::clone(&option.capacity);
         status.allocatable = ResourceList::clone(&option.allocatable);
         let labels = new.metadata.labels.get_or_insert_default();
@@ -226,6 +235,8 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> Arc<NodeClaim> {
             labels.entry(key.clone()).or_insert_with(|| value.clone());
         }
     }
+    let status = new.status.get_or_insert_default();
+    status.capacity.extend(share.into_iter().flatten());
     foreseen
 }
 

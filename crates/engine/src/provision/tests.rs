@@ -102,6 +102,63 @@ fn a_claim_that_is_not_launched_yet_takes_its_pods_and_counts_against_limits() {
     );
 }
 
+/// Everything of a type is short.
+fn run_short(world: &mut World, instance_type: &str) {
+    for capacity_type in ["spot", "on-demand"] {
+        for zone in ["zone-a", "zone-b"] {
+            world.snapshot.shortages.push(Shortage {
+                instance_type: instance_type.to_owned(),
+                capacity_type: capacity_type.to_owned(),
+                zone: zone.to_owned(),
+            });
+        }
+    }
+}
+
+#[test]
+fn a_claim_keeps_its_share_of_the_limits_when_nothing_of_it_is_left_to_buy() {
+    let mut world = World::new();
+    world.pool("default", |pool| {
+        let limits = [("cpu", "8"), ("nodes", "5")];
+        let limits = limits.map(|(resource, most)| (resource.to_owned(), Quantity(most.to_owned())));
+        pool.spec.limits.extend(limits);
+    });
+    world.pod("a", json!({"cpu": "3"}));
+    let first = world.provision();
+    let claim = created(&first)[0].clone();
+    assert_eq!(
+        claim.metadata.annotations.as_ref().unwrap()["veneer.io/share"],
+        r#"{"cpu":"4"}"#,
+        "of what is limited, what the cheapest type has"
+    );
+    first
+        .plan
+        .actions
+        .into_iter()
+        .for_each(|action| world.act(action));
+    // The launch may have been under way when the process was killed, so its instance may be there.
+    run_short(&mut world, "medium");
+    world.market.update(&world.snapshot);
+    assert_eq!(
+        world.market.options(&claim, 9),
+        [],
+        "nothing larger than its share"
+    );
+    world.pod("b", json!({"cpu": "5"}));
+    world.pass_time(1);
+    let second = world.provision();
+    assert_eq!(created(&second).len(), 0, "{second:?}");
+    assert!(second.pending.contains_key("default/b"));
+    // Without limits a claim may become anything.
+    Arc::make_mut(&mut world.snapshot.node_pools[0])
+        .spec
+        .limits
+        .clear();
+    let third = world.provision();
+    let annotations = created(&third)[0].metadata.annotations.clone().unwrap();
+    assert_eq!(annotations.get("veneer.io/share"), None);
+}
+
 #[test]
 fn the_cheapest_offering_after_overlays_is_launched() {
     let mut world = world();
@@ -140,15 +197,7 @@ fn the_cheapest_offering_after_overlays_is_launched() {
 fn what_the_provider_has_run_out_of_is_neither_packed_nor_launched() {
     let mut world = world();
     world.pod("a", json!({"cpu": "1"}));
-    for zone in ["zone-a", "zone-b"] {
-        for capacity_type in ["spot", "on-demand"] {
-            world.snapshot.shortages.push(Shortage {
-                instance_type: "small".to_owned(),
-                capacity_type: capacity_type.to_owned(),
-                zone: zone.to_owned(),
-            });
-        }
-    }
+    run_short(&mut world, "small");
     let decided = world.provision();
     let claim = created(&decided)[0];
     assert_eq!(

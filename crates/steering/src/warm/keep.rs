@@ -341,6 +341,7 @@ impl<'a> Keeper<'a, '_> {
             .filter(|claim| !known.iter().any(|one| one.metadata.name == claim.metadata.name));
         for mut claim in claims.take(count.min(BURST)) {
             usage.add(&shape.capacity);
+            provision::take_share(&mut claim, pool, &shape.capacity);
             // How much memory the root volume has to take.
             if let Some(memory) = shape.capacity.get("memory").filter(|_| spare.hibernates) {
                 let annotations = claim.metadata.annotations.get_or_insert_default();

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use veneer_api::{NodeClaim, NodePool, ResourceList};
-use veneer_engine::plan::{Snapshot, name, node_pool_of, provider_id};
-use veneer_engine::provision::Market;
+use veneer_api::{NodePool, ResourceList};
+use veneer_engine::plan::{Snapshot, name, node_pool_of};
+use veneer_engine::provision::{Market, counted};
 use veneer_engine::quantity::Quantity;
 
 /// The resource by which a pool's number of nodes is limited.
@@ -27,7 +27,7 @@ impl Usage {
         let mut usage = Self::default();
         for claim in &snapshot.node_claims {
             if node_pool_of(&claim.metadata) == name(&pool.metadata) {
-                usage.add(&capacity(claim, market));
+                usage.add(&counted(claim, market));
             }
         }
         usage
@@ -62,20 +62,6 @@ impl Usage {
         });
         rooms.min().unwrap_or(usize::MAX)
     }
-}
-
-fn capacity(claim: &NodeClaim, market: &mut Market) -> ResourceList {
-    if provider_id(claim).is_some() {
-        return claim
-            .status
-            .as_ref()
-            .map(|status| status.capacity.clone())
-            .unwrap_or_default();
-    }
-    let option = market.options(claim, 1).into_iter().next();
-    option
-        .map(|option| ResourceList::clone(&option.capacity))
-        .unwrap_or_default()
 }
 
 /// How many of spares that cost these prices fit into a spending limit, taken in this order.
