@@ -95,6 +95,27 @@ fn money_is_counted_for_all_nodes_that_run_and_the_disks_of_the_others() {
     close(play(&pods(&[0.0]), mix(0, 1), &setting).monthly, expected);
     // What comes after the time that is looked at does not count.
     close(play(&pods(&[3601.0]), mix(0, 0), &setting).monthly, 0.0);
+    // Per month, however long the time and whatever the price.
+    let dear = Setting {
+        hourly: 3.0,
+        span: 7200.0,
+        ..setting
+    };
+    close(
+        play(&pods(&[0.0]), mix(1, 0), &dear).monthly,
+        3.0 * (1.0 + 601.0 / 7200.0) * MONTH,
+    );
+    let nothing = Setting { span: 0.0, ..setting };
+    close(play(&[], mix(1, 1), &nothing).monthly, 0.0);
+}
+
+#[test]
+fn a_node_that_pods_came_back_to_stays_for_its_whole_idle_time() {
+    let mut setting = setting();
+    setting.idle = 100.0;
+    // The first pod leaves at 690 s, the second one is there from 700 s to 1300 s: the node stays until 1400 s.
+    let cold = |last: f64| play(&pods(&[0.0, 700.0, last]), mix(0, 0), &setting).cold;
+    assert_eq!((cold(1399.0), cold(1401.0)), (1, 2));
 }
 
 #[test]
@@ -242,4 +263,67 @@ fn latencies_and_arrivals_are_read_from_the_times_in_objects() {
     assert_eq!(seen.len(), 5);
     assert_eq!((seen[0].at, seen[0].life), (0.0, 540.0));
     assert_eq!((seen[4].at, seen[4].life), (240.0, 300.0));
+}
+
+#[test]
+fn pods_that_tell_nothing_about_waiting_are_not_measured() {
+    let at = |minute: u32, second: u32| format!("2026-01-01T00:{minute:02}:{second:02}Z");
+    let owned = |kind: &str| {
+        let mut daemon = pod("daemon", "cold", &at(1, 0), &at(1, 30));
+        daemon["metadata"]["ownerReferences"] =
+            json!([{"apiVersion": "apps/v1", "kind": kind, "name": "d", "uid": "d", "controller": true}]);
+        daemon
+    };
+    let mut untold = pod("untold", "cold", &at(1, 0), &at(1, 30));
+    untold["status"]["conditions"][0]["status"] = json!("False");
+    let mut other = pod("other", "cold", &at(1, 0), &at(1, 30));
+    other["status"]["conditions"][0]["type"] = json!("Ready");
+    let mut ended = pod("ended", "cold", &at(1, 0), &at(2, 10));
+    let end = |at: &str| {
+        json!({"name": "c", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "finishedAt": at}}})
+    };
+    ended["status"]["containerStatuses"] = json!([end(&at(4, 0)), end(&at(3, 0))]);
+    let snapshot = Snapshot {
+        node_claims: vec![
+            read(claim("cold", json!({}), json!({}), &at(2, 0))),
+            read(claim(
+                "hot",
+                json!({"veneer.io/overprovisioned": "used"}),
+                json!({}),
+                &at(2, 0),
+            )),
+        ],
+        nodes: vec![read(
+            json!({"metadata": {"name": "cold", "labels": {"karpenter.sh/nodepool": "default"}}}),
+        )],
+        pods: vec![
+            read(owned("DaemonSet")),
+            read(untold),
+            read(other),
+            read(ended),
+            // A clock was wrong.
+            read(pod("skewed", "cold", &at(1, 0), &at(0, 59))),
+            // Came in the moment in which the node was ready.
+            read(pod("late", "cold", &at(2, 0), &at(2, 50))),
+            // A spare that was not there yet and was never stopped is neither.
+            read(pod("early", "hot", &at(1, 0), &at(2, 1))),
+        ],
+        ..Snapshot::default()
+    };
+    let measured = measure::latencies(&snapshot, "default");
+    let one = |median| Sample { pods: 1, median };
+    assert_eq!(measured.cold, one(70.0));
+    assert_eq!((measured.running.pods, measured.stopped.pods), (0, 0));
+    let now = at(10, 0).parse().unwrap();
+    let lives: Vec<f64> = measure::arrivals(&snapshot, "default", now, 60.0)
+        .iter()
+        .map(|one| one.life)
+        .collect();
+    assert_eq!(lives[0], 180.0, "until its last container ended");
+    assert_eq!(
+        lives.len(),
+        5,
+        "all but the daemon and the one on another pool's node"
+    );
 }
