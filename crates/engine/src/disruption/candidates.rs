@@ -290,7 +290,7 @@ fn hold(
                 until: protected_until(pod),
             });
         }
-        if is_evictable(pod) {
+        if !limits.is_empty() && is_evictable(pod) {
             held.extend(limits.blocker(pod));
         }
     }
@@ -314,17 +314,15 @@ fn protected_until(pod: &Pod) -> Option<Timestamp> {
 /// What keeps a node from being consolidated.
 fn consolidation(candidate: &mut Candidate<'_>, snapshot: &Snapshot, now: Timestamp) {
     let Some(pool) = candidate.pool else { return };
-    let pool_name = name(&pool.metadata).to_owned();
+    let pool_name = || name(&pool.metadata).to_owned();
     let unconsolidated = &mut candidate.unconsolidated;
     if pool.spec.replicas.is_some() {
-        unconsolidated.push(Blocker::StaticPool { pool: pool_name });
+        unconsolidated.push(Blocker::StaticPool { pool: pool_name() });
         return;
     }
     let disruption = &pool.spec.disruption;
     if Lifetime::read(&disruption.consolidate_after) == Lifetime::Never {
-        unconsolidated.push(Blocker::ConsolidationOff {
-            pool: pool_name.clone(),
-        });
+        unconsolidated.push(Blocker::ConsolidationOff { pool: pool_name() });
     } else if condition_true(candidate.claim, CONDITION_INITIALIZED)
         && !condition_true(candidate.claim, CONDITION_CONSOLIDATABLE)
     {
@@ -339,7 +337,7 @@ fn consolidation(candidate: &mut Candidate<'_>, snapshot: &Snapshot, now: Timest
     }
     if disruption.consolidation_policy == ConsolidationPolicy::WhenEmpty {
         unconsolidated.push(Blocker::OnlyEmpty {
-            pool: pool_name,
+            pool: pool_name(),
             pods: candidate.pods,
         });
     }

@@ -52,6 +52,11 @@ impl<'a> Limits<'a> {
         Self { by_namespace }
     }
 
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_namespace.is_empty()
+    }
+
     /// What keeps a pod that would be evicted, if anything.
     pub(super) fn blocker(&self, pod: &Pod) -> Option<Blocker> {
         let limits = self.by_namespace.get(namespace(pod))?;

@@ -25,6 +25,9 @@ impl<'a> Room<'a> {
         let mut left: HashMap<&str, ResourceList> = limited
             .map(|pool| (name(&pool.metadata), quantities(&pool.spec.limits)))
             .collect();
+        if left.is_empty() {
+            return Self(left);
+        }
         // What is on its way out gives its room away, as in Karpenter: pods that have to leave it could wait for that room
         // while their disruption budget keeps them there.
         for claim in snapshot
