@@ -173,10 +173,7 @@ fn launch(
         return;
     }
     let is_under_way = view.snapshot.launching.contains(name(&claim.metadata));
-    if is_under_way && !room.is_limited(pool) {
-        return;
-    }
-    if is_under_way && share(claim).is_some() {
+    if is_under_way && (!room.is_limited(pool) || share(claim).is_some()) {
         return;
     }
     let mut options = market.options(claim, most);

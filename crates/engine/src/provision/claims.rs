@@ -117,10 +117,9 @@ pub(crate) fn dynamic(
         requests: api_list(&new.requests),
         extra: Extra::new(),
     };
-    if let Some(option) = market
-        .options(&claim, 1)
-        .first()
-        .filter(|_| !pool.spec.limits.is_empty())
+    // Finding what is cheapest takes time, and only limits ask for it.
+    if !pool.spec.limits.is_empty()
+        && let Some(option) = market.options(&claim, 1).first()
     {
         take_share(&mut claim, pool, &option.capacity);
     }
