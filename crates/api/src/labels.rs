@@ -130,6 +130,9 @@ pub mod veneer {
     /// puts it in the place of `status.nominatedNodeName` where that is our own, since a pod that others nominated needs
     /// nothing from us.
     pub const NOMINATED: &str = "veneer.io/nominated-node";
+    /// On a NodeClaim that was launched because kube-scheduler refuses pods on the nodes that they were expected on: which
+    /// pods, as a number.
+    pub const REFUSED_CLASS: &str = "veneer.io/refused-class";
     /// How a spare node was really bought, while its capacity type says `overprovisioned`.
     pub const PURCHASE_OPTION: &str = "veneer.io/purchase-option";
     /// Marks a spare node and its claim: one of the `OVERPROVISIONED_*` values.

@@ -8,7 +8,9 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{Pod, Taint};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::NodeClaim;
 use veneer_engine::disruption::{self, Command, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
@@ -17,10 +19,12 @@ use veneer_engine::plan::{
     Action, Plan, Snapshot, is_deleting, is_spare, is_spare_taint, is_used_spare, name, provider_id,
 };
 use veneer_engine::provision::{self, Batch, Market, Place, Window};
+use veneer_engine::taints::is_of_start;
 
 use crate::cap;
 use crate::commitments::Ledger;
 use crate::nominate;
+use crate::refusals::{Disagreement, Refusals};
 use crate::warm::promote::{self, Search};
 use crate::warm::{self, Mode, Spares};
 
@@ -55,6 +59,10 @@ pub struct Pass {
     pub decided: Option<Decided>,
     /// Nodes that were chosen to go.
     pub disrupted: Vec<Command>,
+    /// Pods that kube-scheduler refuses although the simulation has room for them, as far as that is news.
+    pub disagreements: Vec<Disagreement>,
+    /// How many pods of that kind wait.
+    pub refused: usize,
 }
 
 /// What was decided about a batch of pending pods.
@@ -81,6 +89,7 @@ pub struct Cycle {
     disruption: Memory,
     rest: Rest,
     nominated: nominate::Memory,
+    refusals: Refusals,
 }
 
 /// Whether what was ordered still differs from pass to pass.
@@ -124,6 +133,7 @@ impl Cycle {
             disruption: Memory::default(),
             rest: Rest::default(),
             nominated: nominate::Memory::default(),
+            refusals: Refusals::default(),
         }
     }
 
@@ -157,8 +167,18 @@ impl Cycle {
         snapshot.nominations = self.nominations(&demand, now);
         self.market.update(snapshot);
         let mut pass = Pass::default();
+        let all_places = LazyCell::new(|| places(snapshot));
+        let place = |place: &str| all_places.get(place).copied().unwrap_or(Place::Gone);
+        pass.disagreements =
+            self.refusals
+                .observe(snapshot, &self.batch.places(), place, &mut pass.plan, now);
+        let refused = self.refusals.pods();
+        pass.refused = refused.len();
+        // What kube-scheduler refuses on every node is decided about by itself.
+        let others = (!refused.is_empty()).then(|| without(snapshot, &refused));
+        let others = others.as_ref().unwrap_or(snapshot);
         // First, since pods wait for it.
-        let (gives_spares, mut kept) = self.warm(snapshot, &mut pass, now);
+        let (gives_spares, mut kept) = self.warm(others, &mut pass, now);
         pass.plan.extend(lifecycle::decide(
             snapshot,
             &mut self.market,
@@ -181,11 +201,17 @@ impl Cycle {
             return pass;
         }
         // Before the nodes join, or the scheduler is faster.
-        let mut plan = nominate::decide(snapshot, &self.batch, &mut self.nominated, now);
+        let mut plan = nominate::decide(snapshot, &self.batch, place, &mut self.nominated, now);
         plan.extend(std::mem::take(&mut pass.plan));
         pass.plan = plan;
         let before = pass.plan.actions.len();
-        self.provision(snapshot, &demand, world, &mut pass, now);
+        let is_extra = self.provision_refused(snapshot, place, &mut pass, now);
+        pass.waiting = demand.len();
+        if !is_extra {
+            let demand = demand.difference(&refused).cloned().collect();
+            self.provision(others, &demand, place, world, &mut pass, now);
+        }
+        self.pending.extend(self.refusals.reasons(snapshot));
         let mut new = pass.plan.actions.iter().skip(before);
         if new.any(|action| matches!(action, Action::CreateClaim(_))) {
             // Both would count the same room below the limits of a pool; pods go before spares.
@@ -267,19 +293,39 @@ impl Cycle {
         (!pods.is_empty(), kept)
     }
 
+    /// Adds an extra node for pods that kube-scheduler refuses where they were expected, if it is time for one.
+    fn provision_refused(
+        &mut self,
+        snapshot: &Snapshot,
+        place: impl Fn(&str) -> Place,
+        pass: &mut Pass,
+        now: Timestamp,
+    ) -> bool {
+        let Some(turn) = self.refusals.turn(snapshot, place, &mut pass.plan, now) else {
+            return false;
+        };
+        let alone = alone(snapshot, &turn.pods, turn.closed_nodes.clone());
+        let mut decided = provision::decide(&alone, &mut self.market, &packing::Options::default(), now);
+        self.refusals.decided(&turn, &mut decided, now);
+        self.batch
+            .decided(&turn.pods, &decided.expected, BELIEVED, self.rules.window, now);
+        let is_extra = !decided.plan.actions.is_empty();
+        pass.plan.extend(decided.plan);
+        pass.plan.look_again(now);
+        is_extra
+    }
+
     /// Adds what pending pods need, if their batch is complete, or when it will be.
     fn provision(
         &mut self,
         snapshot: &Snapshot,
         demand: &BTreeSet<String>,
+        place: impl Fn(&str) -> Place,
         world: u64,
         pass: &mut Pass,
         now: Timestamp,
     ) {
-        pass.waiting = demand.len();
-        let places = LazyCell::new(|| places(snapshot));
         let window = self.rules.window;
-        let place = |place: &str| places.get(place).copied().unwrap_or(Place::Gone);
         if !self.pending.is_empty() {
             let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
             self.pending.retain(|pod, _| waiting.contains(pod));
@@ -302,16 +348,44 @@ impl Cycle {
     }
 }
 
+/// The snapshot without some of the pods that wait.
+fn without(snapshot: &Snapshot, pods: &BTreeSet<String>) -> Snapshot {
+    let mut others = snapshot.clone();
+    let is_other = |pod: &Pod| pod.metadata.uid.as_ref().is_none_or(|uid| !pods.contains(uid));
+    others.pods.retain(|pod| is_other(pod));
+    others
+}
+
+/// The snapshot with only these of the pods that need a place, and nodes that take none of them.
+fn alone(snapshot: &Snapshot, pods: &BTreeSet<String>, closed_nodes: BTreeSet<String>) -> Snapshot {
+    let mut others = provision::demand(snapshot);
+    others.retain(|pod| !pods.contains(pod));
+    let mut alone = without(snapshot, &others);
+    alone.closed_nodes = closed_nodes;
+    alone
+}
+
 /// Where pods may have been sent: nodes, and claims by their own names, as long as no node stands for them.
 fn places(snapshot: &Snapshot) -> BTreeMap<&str, Place> {
+    let claims = snapshot.node_claims.iter();
+    let claim_of: BTreeMap<&str, &Arc<NodeClaim>> = claims
+        .filter_map(|claim| Some((provider_id(claim)?, claim)))
+        .collect();
     let mut open: BTreeSet<&str> = BTreeSet::new();
     let mut places: BTreeMap<&str, Place> = BTreeMap::new();
     for node in snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata)) {
         let spec = node.spec.as_ref();
+        let id = spec.and_then(|spec| spec.provider_id.as_deref());
+        let claim = id.and_then(|id| claim_of.get(id));
+        let startup = claim.map_or(&[][..], |claim| &claim.spec.startup_taints);
+        let keeps_pods_away = |taint: &Taint| {
+            let is_startup = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
+            is_spare_taint(taint) || is_of_start(taint) || startup.iter().any(is_startup)
+        };
         let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
-        let is_open = lifecycle::is_ready(node) && !taints.any(is_spare_taint);
+        let is_open = lifecycle::is_ready(node) && !taints.any(keeps_pods_away);
         if is_open {
-            open.extend(spec.and_then(|spec| spec.provider_id.as_deref()));
+            open.extend(id);
         }
         let place = if is_open { Place::Open } else { Place::Coming };
         places.insert(name(&node.metadata), place);

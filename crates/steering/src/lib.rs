@@ -18,6 +18,7 @@ pub mod cycle;
 pub mod decisions;
 pub mod machines;
 pub mod nominate;
+pub mod refusals;
 pub mod overlays;
 pub mod preferences;
 pub mod steer;

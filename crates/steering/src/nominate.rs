@@ -1,33 +1,106 @@
-//! Tells the scheduler which node each pod was launched for, as soon as there is one.
+//! Tells kube-scheduler which node each pod was launched for, before that node takes pods.
 //!
-//! Else it spreads whatever waits over whatever has come so far, and pods for which a node was made find no room on any.
-//! It looks at a nominated node first and keeps the room there for the pod. Where the pod does not fit it takes the
-//! nomination back, so that the pod is nominated again for as long as it is expected there.
+//! Without it, kube-scheduler spreads whatever waits over whatever has come so far, and pods for which a node was made
+//! find no room on any. It looks at the nominated node of a pod first, and when it looks at any node it counts the pods
+//! that are nominated for that node (of the same or a higher priority) as if they were there: for resources, host ports, anti-affinity
+//! and topology spread. A pod has to fit with and without them. What follows from that:
+//!
+//! - The pods of one node fit there together, so nominations hold room and never exceed it. That is so for everything
+//!   but topology spread with `DoNotSchedule`: what is allowed there depends on what has come to the *other* nodes, and
+//!   sixteen pods that are nominated for one node forbid each other to go there. A pod that such a constraint
+//!   counts is not nominated.
+//! - kube-scheduler takes a nomination back when the pod fits nowhere. Before the node takes pods that says nothing, and
+//!   the pod is nominated again. Once the node takes pods it is an answer: a pod is nominated for such a node at most once.
+//! - A nomination is room that others cannot have, so one that is not what is expected any more is withdrawn.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
-use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, name, provider_id};
-use veneer_engine::provision::{Batch, is_provisionable};
+use veneer_engine::packing::Selector;
+use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, is_terminal, name, provider_id};
+use veneer_engine::provision::{Batch, Place, is_provisionable};
 
 /// How long a nomination is given to be seen before it is repeated.
 const SEEN: SignedDuration = SignedDuration::from_secs(1);
 
-/// The nominations that were made last, by uid, with their time.
-#[derive(Debug, Default)]
-pub struct Memory(BTreeMap<String, (String, Timestamp)>);
+/// What kube-scheduler was told about a pod.
+#[derive(Debug)]
+struct Told {
+    /// None if a nomination was withdrawn.
+    node: Option<String>,
+    at: Timestamp,
+    /// Whether the node took pods already.
+    was_open: bool,
+}
 
-/// The nominations that are missing.
+/// What kube-scheduler was told last, by the uid of the pod.
+#[derive(Debug, Default)]
+pub struct Memory(BTreeMap<String, Told>);
+
+/// The nominations that are missing, and those that are to be withdrawn.
 #[must_use]
-pub fn decide(snapshot: &Snapshot, batch: &Batch, memory: &mut Memory, now: Timestamp) -> Plan {
+pub fn decide(
+    snapshot: &Snapshot,
+    batch: &Batch,
+    place_of: impl Fn(&str) -> Place,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Plan {
     let mut plan = Plan::default();
     let places = batch.places();
-    memory.0.retain(|pod, _| places.contains_key(pod.as_str()));
-    if places.is_empty() {
+    let waiting = || snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+    if places.is_empty() && !waiting().any(|pod| nominated(pod).is_some()) {
+        memory.0.clear();
         return plan;
     }
+    let node_of = nodes_by_place(snapshot);
+    let hard_spreads = hard_spreads(snapshot);
+    let mut known = BTreeMap::new();
+    for pod in waiting() {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let before = memory.0.remove_entry(uid);
+        let told = before.as_ref().map(|(_, told)| told);
+        let place = places.get(uid);
+        let expected = place.and_then(|place| node_of.get(place)).copied();
+        let is_open = expected.is_some_and(|node| place_of(node) == Place::Open);
+        // What was taken back once the node took pods is an answer.
+        let is_answered =
+            |told: &Told| is_open && told.was_open && told.node.as_deref() == expected;
+        let is_answered = told.is_some_and(is_answered);
+        let is_harmless =
+            may_be_nominated(pod) && !hard_spreads.iter().any(|spread| spread.counts(pod));
+        let seen = nominated(pod);
+        let wanted = expected.filter(|node| is_harmless && (!is_answered || seen == Some(*node)));
+        let again = told
+            .filter(|told| told.node.as_deref() == wanted)
+            .and_then(|told| told.at.checked_add(SEEN).ok());
+        match again.filter(|again| *again > now) {
+            _ if seen == wanted => {}
+            Some(again) => plan.look_again(again),
+            None => {
+                let told = Told {
+                    node: wanted.map(ToOwned::to_owned),
+                    at: now,
+                    was_open: is_open,
+                };
+                known.insert(uid.to_owned(), told);
+                plan.push(Action::Nominate {
+                    pod: Target::from(&pod.metadata),
+                    node: wanted.map(ToOwned::to_owned),
+                });
+                continue;
+            }
+        }
+        known.extend(before);
+    }
+    memory.0 = known;
+    plan
+}
+
+/// The names of nodes, by their own names and by those of their claims.
+fn nodes_by_place(snapshot: &Snapshot) -> BTreeMap<&str, &str> {
     let nodes = snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata));
     let by_provider: BTreeMap<&str, &str> = nodes
         .clone()
@@ -39,31 +112,52 @@ pub fn decide(snapshot: &Snapshot, batch: &Batch, memory: &mut Memory, now: Time
         .filter_map(|claim| Some((name(&claim.metadata), *by_provider.get(provider_id(claim)?)?)))
         .collect();
     node_of.extend(nodes.map(|node| (name(&node.metadata), name(&node.metadata))));
-    for pod in snapshot.pods.iter().filter(|pod| may_be_nominated(pod)) {
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let place = places.get(uid);
-        let Some(node) = place.and_then(|place| node_of.get(place)) else {
-            continue;
-        };
-        if nominated(pod) == Some(node) {
-            continue;
-        }
-        if let Some((known, at)) = memory.0.get(uid)
-            && let Some(again) = at
-                .checked_add(SEEN)
-                .ok()
-                .filter(|again| known == node && *again > now)
-        {
-            plan.look_again(again);
-            continue;
-        }
-        memory.0.insert(uid.to_owned(), ((*node).to_owned(), now));
-        plan.push(Action::Nominate {
-            pod: Target::from(&pod.metadata),
-            node: (*node).to_owned(),
-        });
+    node_of
+}
+
+/// Which pods a constraint with `DoNotSchedule` counts.
+struct HardSpread<'a> {
+    namespace: Option<&'a str>,
+    selector: Selector,
+}
+
+impl HardSpread<'_> {
+    fn counts(&self, pod: &Pod) -> bool {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        pod.metadata.namespace.as_deref() == self.namespace
+            && self
+                .selector
+                .selects(pod.metadata.labels.as_ref().unwrap_or(&NONE))
     }
-    plan
+}
+
+/// The constraints with `DoNotSchedule` of the pods that wait. `matchLabelKeys` would make them count fewer pods, and is
+/// overlooked.
+fn hard_spreads(snapshot: &Snapshot) -> Vec<HardSpread<'_>> {
+    let mut known: BTreeSet<String> = BTreeSet::new();
+    let mut spreads = Vec::new();
+    for pod in snapshot.pods.iter() {
+        let Some(spec) = &pod.spec else { continue };
+        let is_bound = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
+        let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
+        if is_bound || constraints.is_empty() || is_terminal(pod) {
+            continue;
+        }
+        let namespace = pod.metadata.namespace.as_deref();
+        for constraint in constraints
+            .iter()
+            .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
+        {
+            let selector = constraint.label_selector.as_ref();
+            if known.insert(format!("{namespace:?} {selector:?}")) {
+                spreads.push(HardSpread {
+                    namespace,
+                    selector: Selector::new(selector, &[]),
+                });
+            }
+        }
+    }
+    spreads
 }
 
 /// The node that the scheduler was told to expect a pod on.
@@ -79,5 +173,5 @@ fn may_be_nominated(pod: &Pod) -> bool {
         .spec
         .as_ref()
         .and_then(|spec| spec.preemption_policy.as_deref());
-    policy != Some("Never") && is_provisionable(pod)
+    policy != Some("Never")
 }

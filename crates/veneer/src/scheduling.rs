@@ -132,6 +132,7 @@ fn schedulable(objects: Objects, cluster: Cluster, made: Vec<Pod>) -> packing::O
             .into_iter()
             .map(|overlay| overlay.object)
             .collect(),
+        ..packing::Objects::default()
     }
 }
 

@@ -237,7 +237,7 @@ impl Objects {
                 self.overprovisioners.insert(target.name.clone(), Arc::new(one));
                 Written::Changed
             }
-            Action::Nominate { pod, node } => self.nominate(pod, node),
+            Action::Nominate { pod, node } => self.nominate(pod, node.as_deref()),
             Action::Launch { .. }
             | Action::Terminate { .. }
             | Action::Stop { .. }
@@ -250,7 +250,7 @@ impl Objects {
     }
 
     /// Notes it; the scheduler of the world fills nodes in the order in which the engine plans them anyway.
-    fn nominate(&mut self, target: &Target, node: &str) -> Written {
+    fn nominate(&mut self, target: &Target, node: Option<&str>) -> Written {
         let pod = self
             .pods
             .get_mut(&format!("{}/{}", target.namespace, target.name));
@@ -258,7 +258,10 @@ impl Objects {
             return Written::Same;
         };
         let annotations = Arc::make_mut(pod).metadata.annotations.get_or_insert_default();
-        annotations.insert(veneer::NOMINATED.to_owned(), node.to_owned());
+        match node {
+            Some(node) => annotations.insert(veneer::NOMINATED.to_owned(), node.to_owned()),
+            None => annotations.remove(veneer::NOMINATED),
+        };
         Written::Changed
     }
 

@@ -262,7 +262,7 @@ impl<P: Provider> Executor<P> {
             }
             Action::PatchNode { target, change } => self.patch_node(target, change).await,
             Action::DeleteNode { target } => self.delete(&self.nodes, &self.stores.nodes, &target).await,
-            Action::Nominate { pod, node } => self.nominate(&pod, &node).await,
+            Action::Nominate { pod, node } => self.nominate(&pod, node.as_deref()).await,
             Action::Evict { pod } => self.evict(&pod).await,
             Action::DeletePod { pod, grace_seconds } => {
                 let pods: Api<Pod> = Api::namespaced(self.client.clone(), &pod.namespace);
@@ -443,9 +443,14 @@ impl<P: Provider> Executor<P> {
     }
 
     /// What comes of it the watch will say; the answer is not read, since nominations are many.
-    async fn nominate(&self, pod: &Target, node: &str) -> Result<(), Failure> {
+    async fn nominate(&self, pod: &Target, node: Option<&str>) -> Result<(), Failure> {
         let path = Pod::url_path(&(), Some(&pod.namespace));
-        let patch = json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
+        let metadata = match node {
+            Some(_) => json!({"uid": pod.uid}),
+            // Only the nomination that was seen: the scheduler may have made one of its own since.
+            None => json!({"uid": pod.uid, "resourceVersion": pod.resource_version}),
+        };
+        let patch = json!({"metadata": metadata, "status": {"nominatedNodeName": node}});
         let params = PatchParams::apply(FIELD_MANAGER);
         let request = kube::core::Request::new(path).patch_subresource(
             "status",
@@ -455,8 +460,8 @@ impl<P: Provider> Executor<P> {
         );
         let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
         match self.client.request::<IgnoredAny>(request).await {
-            // A pod that is on a node already is nominated no more.
-            Err(kube::Error::Api(status)) if status.code == 422 => Ok(()),
+            // A pod that is on a node already is nominated no more, and one that has changed is looked at again.
+            Err(kube::Error::Api(status)) if status.code == 422 || (status.code == 409 && node.is_none()) => Ok(()),
             Err(error) => gone_is_fine(&error),
             Ok(_) => Ok(()),
         }

@@ -30,6 +30,8 @@ pub struct Meters {
     queue_depth: Gauge,
     unschedulable: Gauge,
     failed: Counter,
+    disagreements: Counter,
+    refused: Gauge,
 }
 
 fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
@@ -53,6 +55,8 @@ impl Default for Meters {
             queue_depth: Gauge::default(),
             unschedulable: Gauge::default(),
             failed: Counter::default(),
+            disagreements: Counter::default(),
+            refused: Gauge::default(),
         }
     }
 }
@@ -120,6 +124,22 @@ impl Meters {
             "Writes and provider calls that failed and are tried again",
             self.failed.clone(),
         );
+        registry.register(
+            "veneer_scheduler_disagreements",
+            "Kinds of pods that kube-scheduler refused on nodes that have room for them by our rules",
+            self.disagreements.clone(),
+        );
+        registry.register(
+            "veneer_scheduler_refused_pods",
+            "Pods that wait because kube-scheduler refuses them on nodes that have room for them by our rules",
+            self.refused.clone(),
+        );
+    }
+
+    /// What kube-scheduler refuses against our rules: new kinds of pods, and the pods that wait.
+    pub(crate) fn disagreements(&self, new: usize, waiting: usize) {
+        self.disagreements.inc_by(u64::try_from(new).unwrap_or_default());
+        self.refused.set(i64::try_from(waiting).unwrap_or_default());
     }
 
     pub(crate) fn claim_created(&self, pool: &str) {

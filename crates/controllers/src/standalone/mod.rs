@@ -281,6 +281,16 @@ impl<P: Provider> Controller<P> {
 
     fn report(&self, pass: &Pass, took: Duration) {
         self.meters.waiting(pass.waiting);
+        self.meters.disagreements(pass.disagreements.len(), pass.refused);
+        for disagreement in &pass.disagreements {
+            warn!(
+                pod = disagreement.pod,
+                pods = disagreement.pods,
+                node = disagreement.node,
+                scheduler = disagreement.message,
+                "kube-scheduler refuses pods that have room by our rules; launching an extra node for them"
+            );
+        }
         for command in &pass.disrupted {
             info!(
                 reason = command.reason,

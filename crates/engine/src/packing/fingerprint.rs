@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeSelectorTerm, PodAffinityTerm, PodSpec, PodStatus, ResourceClaim, Toleration,
+    Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, PodStatus, ResourceClaim, Toleration,
     TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -59,6 +59,19 @@ pub(super) fn same_size(a: &PodSpec, b: &PodSpec) -> bool {
         && same_containers(init(a), init(b))
         && a.overhead == b.overhead
         && a.resources == b.resources
+}
+
+/// A number that pods of one workload share: those that ask for the same and demand the same in one namespace. Volumes
+/// do not count, since each pod of a StatefulSet has its own.
+#[must_use]
+pub fn scheduling_class(pod: &Pod) -> u64 {
+    let mut hasher = FastHasher::default();
+    hasher.maybe(pod.metadata.namespace.as_deref());
+    if let Some(spec) = &pod.spec {
+        hasher.write_u64(size_hash(spec));
+        hasher.write_u64(demands_hash(spec));
+    }
+    hasher.finish()
 }
 
 /// Whether the pod's status says what its containers have, as during a resize.

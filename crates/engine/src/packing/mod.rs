@@ -44,10 +44,11 @@ mod topology;
 mod types;
 mod volumes;
 
+pub use fingerprint::scheduling_class;
 pub use objects::{Objects, Problem};
 pub use pod_records::{PodMetadata, PodRecord, Pods};
 pub use readings::Readings;
-pub(crate) use selector::Selector;
+pub use selector::{Demand, Selector};
 
 pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};
 

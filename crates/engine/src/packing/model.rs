@@ -318,7 +318,8 @@ impl<'a> Model<'a> {
                     .topology
                     .host_of_node(host_name, &mut self.states, &mut self.types),
                 host_name,
-                is_overdrawn: left.iter().any(|amount: &Amount| *amount < 0),
+                is_overdrawn: left.iter().any(|amount: &Amount| *amount < 0)
+                    || objects.closed_nodes.contains(node.name()),
                 remaining: left,
                 ports,
                 volumes,

@@ -1,6 +1,7 @@
 //! What a run starts from.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
@@ -40,6 +41,8 @@ pub struct Objects {
     pub namespaces: Vec<Namespace>,
     /// The overlays that change prices and capacity.
     pub overlays: Vec<NodeOverlay>,
+    /// Names of nodes that take no further pod, whatever they have left. The pods on them count as ever.
+    pub closed_nodes: BTreeSet<String>,
 }
 
 /// Objects with the prices and the capacity that hold for each of their NodePools.

@@ -8,10 +8,14 @@ type Labels = BTreeMap<String, String>;
 
 /// One demand on a label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Demand {
+pub enum Demand {
+    /// The label has one of these values.
     In(String, Vec<String>),
+    /// It has none of them.
     NotIn(String, Vec<String>),
+    /// There is such a label.
     Exists(String),
+    /// There is none.
     DoesNotExist(String),
 }
 
@@ -28,7 +32,7 @@ impl Demand {
 
 /// Which pods a rule is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Selector {
+pub enum Selector {
     /// None was given: nothing is selected among the pods to be placed, but every pod on a node counts. That is how
     /// Karpenter reads it, and the API server refuses it for spread constraints.
     Absent,
@@ -40,7 +44,8 @@ pub(crate) enum Selector {
 
 impl Selector {
     /// Reads a selector; `more` are demands that the constraint adds for the pod's own labels.
-    pub(crate) fn new(selector: Option<&LabelSelector>, more: &[(&str, &str)]) -> Self {
+    #[must_use]
+    pub fn new(selector: Option<&LabelSelector>, more: &[(&str, &str)]) -> Self {
         let Some(selector) = selector else {
             return Self::Absent;
         };
@@ -73,7 +78,8 @@ impl Selector {
     }
 
     /// Whether a pod to be placed is selected.
-    pub(crate) fn selects(&self, labels: &Labels) -> bool {
+    #[must_use]
+    pub fn selects(&self, labels: &Labels) -> bool {
         match self {
             Self::Absent | Self::Unreadable => false,
             Self::All(demands) => demands.iter().all(|demand| demand.matches(labels)),

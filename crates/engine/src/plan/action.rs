@@ -156,8 +156,8 @@ pub enum Action {
     Nominate {
         /// The pod.
         pod: Target,
-        /// The node.
-        node: String,
+        /// The node; none takes back what was told before.
+        node: Option<String>,
     },
     /// Asks a pod to leave, as far as its disruption budgets allow.
     Evict {
@@ -249,7 +249,11 @@ impl fmt::Display for Action {
             Self::PatchNode { target, .. } => write!(f, "Node {}: set metadata and taints", target.name),
             Self::DeleteNode { target } => write!(f, "Node {}: delete", target.name),
             Self::Nominate { pod, node } => {
-                write!(f, "Pod {}/{}: nominate node {node}", pod.namespace, pod.name)
+                write!(f, "Pod {}/{}: ", pod.namespace, pod.name)?;
+                match node {
+                    Some(node) => write!(f, "nominate node {node}"),
+                    None => write!(f, "withdraw the nomination"),
+                }
             }
             Self::Evict { pod } => write!(f, "Pod {}/{}: evict", pod.namespace, pod.name),
             Self::DeletePod { pod, grace_seconds } => {

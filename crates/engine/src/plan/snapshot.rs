@@ -58,6 +58,9 @@ pub struct Snapshot {
     /// Nodes and claims that were chosen for pods that are not on them yet, by name, with the time until which that
     /// counts.
     pub nominations: BTreeMap<String, Timestamp>,
+    /// Names of nodes that take no further pod, whatever they have left: kube-scheduler refuses them for the pods that are
+    /// decided about.
+    pub closed_nodes: BTreeSet<String>,
     /// Claims whose machines are paid for whether they run or not, by name: moving their pods elsewhere saves next to
     /// nothing.
     pub paid_for: BTreeSet<String>,

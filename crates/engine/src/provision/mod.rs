@@ -195,6 +195,7 @@ pub(crate) fn objects(
         csi_nodes: plain(&snapshot.csi_nodes),
         namespaces: plain(&snapshot.namespaces),
         overlays: Vec::new(),
+        closed_nodes: snapshot.closed_nodes.clone(),
     }
 }
 

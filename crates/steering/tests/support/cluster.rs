@@ -441,9 +441,11 @@ impl Cluster {
                 let pods = self.snapshot.pods.iter_mut();
                 for known in pods.filter(|known| known.metadata.uid.as_deref() == Some(&pod.uid)) {
                     let annotations = &mut Arc::make_mut(known).metadata.annotations;
-                    annotations
-                        .get_or_insert_default()
-                        .insert(veneer::NOMINATED.to_owned(), node.clone());
+                    let annotations = annotations.get_or_insert_default();
+                    match &node {
+                        Some(node) => annotations.insert(veneer::NOMINATED.to_owned(), node.clone()),
+                        None => annotations.remove(veneer::NOMINATED),
+                    };
                 }
             }
             Action::Announce(event) => self.events.push(event),
