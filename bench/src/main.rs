@@ -7,7 +7,6 @@
 
 mod explain;
 mod instructions;
-mod measure;
 mod overlay;
 mod schedule;
 mod standalone;
@@ -55,11 +54,7 @@ enum What {
         mix: schedule::Mix,
     },
     /// Standalone mode and Karpenter on real clusters: the same manifests, kwok nodes
-    Standalone {
-        /// How many pods; may be given several times
-        #[arg(long, default_values_t = [2_000])]
-        pods: Vec<usize>,
-    },
+    Standalone(standalone::Arguments),
     /// Instructions of three fixed workloads (callgrind) against those on record
     Instructions {
         /// Puts the counts on record
@@ -93,7 +88,7 @@ fn main() -> Result<()> {
         What::Overlay { overlays } => overlay::side_by_side(&overlays),
         What::OverlayOurs { case } => overlay::ours(&case),
         What::Explain { pods, nodes, mix } => explain::side_by_side(pods, nodes, mix),
-        What::Standalone { pods } => standalone::side_by_side(&pods),
+        What::Standalone(arguments) => standalone::side_by_side(&arguments),
         What::Instructions { record } => instructions::compare(record),
         What::Workload { which } => instructions::run(which),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),

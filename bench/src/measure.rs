@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 
 /// The median time in milliseconds of running `work`, repeated until it has taken a while, after one run to warm up.
-pub(crate) fn median_ms<T>(mut work: impl FnMut() -> T) -> f64 {
+pub fn median_ms<T>(mut work: impl FnMut() -> T) -> f64 {
     std::hint::black_box(work());
     let started = Instant::now();
     let mut times = Vec::new();
@@ -18,13 +18,22 @@ pub(crate) fn median_ms<T>(mut work: impl FnMut() -> T) -> f64 {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
+/// The number in the middle; none of no numbers.
+#[must_use]
+pub fn median(mut numbers: Vec<f64>) -> Option<f64> {
+    numbers.sort_by(f64::total_cmp);
+    let upper = numbers.get(numbers.len() / 2)?;
+    let lower = numbers.get((numbers.len() - 1) / 2)?;
+    Some((lower + upper) / 2.0)
+}
+
 /// The most memory this process has had, in MiB.
-pub(crate) fn peak_rss_mib() -> Result<f64> {
+pub fn peak_rss_mib() -> Result<f64> {
     peak_of("self")
 }
 
 /// The most memory that a process has had, in MiB.
-pub(crate) fn memory_of(process: u32) -> Result<f64> {
+pub fn memory_of(process: u32) -> Result<f64> {
     peak_of(&process.to_string())
 }
 
@@ -46,12 +55,12 @@ fn peak_of(process: &str) -> Result<f64> {
 }
 
 /// The processor time that this process has used, in ms; the system counts in hundredths of a second.
-pub(crate) fn cpu_ms() -> Result<f64> {
+pub fn cpu_ms() -> Result<f64> {
     Ok(ticks_of("self")? * 10.0)
 }
 
 /// The processor time that a process has used, in seconds.
-pub(crate) fn cpu_seconds_of(process: u32) -> Result<f64> {
+pub fn cpu_seconds_of(process: u32) -> Result<f64> {
     Ok(ticks_of(&process.to_string())? / 100.0)
 }
 

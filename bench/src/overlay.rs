@@ -14,7 +14,7 @@ use veneer_engine::catalogue::kwok;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::{Evaluator, Overlay, Pool, PriceChange, Problem, TieBreak, Verdict};
 
-use crate::measure::{median_ms, peak_rss_mib};
+use veneer_bench::measure::{median_ms, peak_rss_mib};
 
 const POOLS: usize = 10;
 const CATALOGUE: &str = "kwok/examples/aws_instance_types.json";

@@ -17,7 +17,7 @@ use veneer_agreement::{Rng, karpenter_module, oracle};
 use veneer_engine::catalogue::kwok;
 use veneer_engine::packing::{Objects, Options, Problem, solve};
 
-use crate::measure::{cpu_ms, median_ms, peak_rss_mib};
+use veneer_bench::measure::{cpu_ms, median_ms, peak_rss_mib};
 
 const CATALOGUE: &str = "kwok/examples/aws_instance_types.json";
 

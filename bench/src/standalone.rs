@@ -4,45 +4,81 @@
 //! mean the same for both; deciding time is what each says about itself in the same metric.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::GroupVersionKind;
+use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
-use serde_json::Value;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool};
-use veneer_engine::plan::Snapshot;
-use veneer_engine::provision::Market;
+use serde_json::{Value, json};
+use veneer_api::NodeClaim;
+use veneer_bench::measure::{cpu_seconds_of, median, memory_of};
+use veneer_bench::objects;
+use veneer_bench::prices::{Prices, prices};
+use veneer_bench::sides::{Rates, Running, Side, veneer_beside_this};
 use veneer_testbed::workload::{self, Workload};
-use veneer_testbed::{Cluster, Options, Part};
 
-use crate::measure::{cpu_seconds_of, memory_of};
-
-/// How long one side may take.
-const DEADLINE: Duration = Duration::from_secs(300);
+/// How long one side may take, and how much longer for each pod.
+const DEADLINE: Duration = Duration::from_secs(360);
+const DEADLINE_PER_POD: Duration = Duration::from_millis(50);
 /// How long after the last claim and the last pod a run counts as over.
 const QUIET: Duration = Duration::from_secs(3);
 
-/// Claims that are made within so many seconds of the first belong to the same decision.
-const FIRST: i64 = 2;
+/// What is run.
+#[derive(Args)]
+pub(crate) struct Arguments {
+    /// How many pods; may be given several times
+    #[arg(long, default_values_t = [2_000])]
+    pods: Vec<usize>,
+    /// Which pods
+    #[arg(long, value_enum, default_value = "mixed")]
+    workload: Kind,
+    /// Request rates of kube-scheduler and kube-controller-manager
+    #[arg(long, value_enum, default_value = "raised")]
+    rates: Rates,
+    /// How often each side runs
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// Which side runs
+    #[arg(long, value_enum, default_value = "both")]
+    side: Sides,
+    /// Adds a line of JSON for each run of a side to this file
+    #[arg(long, value_name = "FILE")]
+    append: Option<PathBuf>,
+}
 
-/// One run.
-#[derive(Debug)]
+/// Which pods.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Kind {
+    /// Fifteen Deployments of many kinds, with a DaemonSet and a NodeOverlay
+    Mixed,
+    /// Five Deployments as many clusters have them
+    Everyday,
+}
+
+/// Which side runs.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+enum Sides {
+    Both,
+    Karpenter,
+    Veneer,
+}
+
+/// One run of one side.
+#[derive(Clone, Debug)]
 struct Run {
+    running: usize,
     pods_in: f64,
     claims: usize,
+    evictions: usize,
     to_last_claim: f64,
     to_last_running: f64,
+    first_to_last_running: f64,
     deciding: f64,
     prices: Prices,
     idle_memory: f64,
@@ -50,12 +86,36 @@ struct Run {
     cpu: f64,
 }
 
-pub(crate) fn side_by_side(counts: &[usize]) -> Result<()> {
-    for count in counts {
-        let work = workload::mixed(*count);
-        let theirs = karpenter(&work).context("Karpenter")?;
-        let ours = veneer(&work).context("Veneer")?;
-        print_table(work.pods, &theirs, &ours)?;
+pub(crate) fn side_by_side(arguments: &Arguments) -> Result<()> {
+    let veneer = veneer_beside_this()?;
+    for count in &arguments.pods {
+        let work = match arguments.workload {
+            Kind::Mixed => workload::mixed(*count),
+            Kind::Everyday => workload::everyday(*count),
+        };
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        for number in 1..=arguments.runs {
+            for (side, skipped, runs) in [
+                (Side::Karpenter, Sides::Veneer, &mut theirs),
+                (Side::Veneer, Sides::Karpenter, &mut ours),
+            ] {
+                if arguments.side == skipped {
+                    continue;
+                }
+                let run = measure(side, &veneer, arguments.rates, &work).with_context(|| side.to_string())?;
+                if let Some(path) = &arguments.append {
+                    append(path, &row(arguments, &work, number, side, &run))?;
+                }
+                runs.push(run);
+            }
+            let title = format!("{} pods, run {number}", work.pods);
+            let last = |runs: &[Run]| runs.last().cloned().into_iter().collect::<Vec<_>>();
+            print_table(&title, &work, &last(&theirs), &last(&ours))?;
+        }
+        if arguments.runs > 1 {
+            let title = format!("{} pods, median of {} runs", work.pods, arguments.runs);
+            print_table(&title, &work, &theirs, &ours)?;
+        }
     }
     Ok(())
 }
@@ -63,122 +123,103 @@ pub(crate) fn side_by_side(counts: &[usize]) -> Result<()> {
 /// A number of a run.
 type Number = fn(&Run) -> f64;
 
-fn print_table(pods: usize, theirs: &Run, ours: &Run) -> Result<()> {
+const NUMBERS: [(&str, Number); 13] = [
+    ("NodeClaims", |run| run.claims as f64),
+    ("pods that ran and went", |run| run.evictions as f64),
+    ("first to last pod created, s", |run| run.pods_in),
+    ("last pod created to last claim created, s", |run| {
+        run.to_last_claim
+    }),
+    ("last pod created to last pod running, s", |run| {
+        run.to_last_running
+    }),
+    ("first pod created to last pod running, s", |run| {
+        run.first_to_last_running
+    }),
+    ("deciding, s", |run| run.deciding),
+    ("list price of the first decision, $/h", |run| run.prices.first),
+    ("list price of all, $/h", |run| run.prices.list),
+    ("price of all after overlays, $/h", |run| run.prices.adjusted),
+    ("processor time, s", |run| run.cpu),
+    ("memory before the pods, MiB", |run| run.idle_memory),
+    ("peak memory, MiB", |run| run.memory),
+];
+
+/// The medians of some runs of each side, and the median of their ratios.
+fn print_table(title: &str, work: &Workload, theirs: &[Run], ours: &[Run]) -> Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(
         out,
-        "\n{pods} pods | Karpenter | ours | ours / theirs\n---|---|---|---"
+        "\n{title} | Karpenter | ours | ours / theirs\n---|---|---|---"
     )?;
-    let rows: [(&str, Number); 10] = [
-        ("first to last pod created, s", |run| run.pods_in),
-        ("last pod created to last claim created, s", |run| {
-            run.to_last_claim
-        }),
-        ("last pod created to last pod running, s", |run| {
-            run.to_last_running
-        }),
-        ("deciding, s", |run| run.deciding),
-        ("list price of the first decision, $/h", |run| run.prices.first),
-        ("list price of all, $/h", |run| run.prices.list),
-        ("price of all after overlays, $/h", |run| run.prices.adjusted),
-        ("processor time, s", |run| run.cpu),
-        ("memory before the pods, MiB", |run| run.idle_memory),
-        ("peak memory, MiB", |run| run.memory),
-    ];
-    writeln!(out, "NodeClaims | {} | {} |", theirs.claims, ours.claims)?;
-    for (what, of) in rows {
-        let (theirs, ours) = (of(theirs), of(ours));
-        writeln!(out, "{what} | {theirs:.3} | {ours:.3} | {:.3}", ours / theirs)?;
+    let finished = |runs: &[Run]| {
+        let least = runs.iter().map(|run| run.running).min();
+        least.map_or_else(|| "-".to_owned(), |least| format!("{least} of {}", work.pods))
+    };
+    writeln!(out, "pods that run | {} | {} |", finished(theirs), finished(ours))?;
+    for (what, of) in NUMBERS {
+        let number = |runs: &[Run]| median(runs.iter().map(of).collect());
+        let ratios = theirs
+            .iter()
+            .zip(ours)
+            .map(|(theirs, ours)| of(ours) / of(theirs));
+        let cell = |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |it| format!("{it:.3}"));
+        writeln!(
+            out,
+            "{what} | {} | {} | {}",
+            cell(number(theirs)),
+            cell(number(ours)),
+            cell(median(ratios.collect()))
+        )?;
     }
     Ok(())
 }
 
-fn karpenter(work: &Workload) -> Result<Run> {
-    let cluster = Cluster::start(Options::karpenter())?;
-    let processes = cluster.process_ids();
-    let process = processes
-        .get(&Part::Karpenter)
-        .context("Karpenter does not run")?;
-    measure(&cluster, *process, cluster.karpenter_metrics_port(), work)
+fn row(arguments: &Arguments, work: &Workload, number: usize, side: Side, run: &Run) -> Value {
+    json!({
+        "workload": format!("{:?}", arguments.workload).to_lowercase(),
+        "rates": arguments.rates, "pods": work.pods, "run": number, "side": side,
+        "podsRunning": run.running, "nodeClaims": run.claims, "evictions": run.evictions,
+        "firstToLastCreatedSeconds": run.pods_in, "lastCreatedToLastClaimSeconds": run.to_last_claim,
+        "lastCreatedToLastRunningSeconds": run.to_last_running,
+        "firstCreatedToLastRunningSeconds": run.first_to_last_running,
+        "decidingSeconds": run.deciding, "firstDecisionDollarsPerHour": run.prices.first,
+        "listDollarsPerHour": run.prices.list, "adjustedDollarsPerHour": run.prices.adjusted,
+        "processorSeconds": run.cpu, "idleMemoryMiB": run.idle_memory, "peakMemoryMiB": run.memory,
+    })
 }
 
-/// A process that ends with this.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Adds a line to a file.
+fn append(path: &Path, row: &Value) -> Result<()> {
+    let mut file = std::fs::File::options().create(true).append(true).open(path)?;
+    writeln!(file, "{row}").with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn veneer(work: &Workload) -> Result<Run> {
-    let cluster = Cluster::start(Options::nodes())?;
-    cluster.install_crds(&veneer_testbed::karpenter_crds()?)?;
-    let binary = std::env::current_exe()?.with_file_name("veneer");
-    let (metrics, probes) = (free_port()?, free_port()?);
-    let log = File::create(cluster.folder().join("veneer.log"))?;
-    let child = Command::new(&binary)
-        .args(["run", "--mode", "standalone", "--provider", "kwok", "--catalog"])
-        .arg(veneer_testbed::karpenter_instance_types()?)
-        .arg(format!("--metrics-bind-address=127.0.0.1:{metrics}"))
-        .arg(format!("--health-probe-bind-address=127.0.0.1:{probes}"))
-        .arg("--leader-election-enabled=false")
-        .envs(cluster.env())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(log)
-        .spawn()
-        .with_context(|| format!("cannot start {}", binary.display()))?;
-    let process = Process(child);
-    let began = Instant::now();
-    while !get(probes, "/readyz").is_ok_and(|answer| answer.starts_with("HTTP/1.0 200")) {
-        if began.elapsed() > DEADLINE {
-            bail!("{} did not become ready", binary.display());
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    measure(&cluster, process.0.id(), metrics, work)
-}
-
-fn measure(cluster: &Cluster, process: u32, metrics: u16, work: &Workload) -> Result<Run> {
+fn measure(side: Side, veneer: &Path, rates: Rates, work: &Workload) -> Result<Run> {
+    let running = Running::start(side, veneer, |options| rates.of(options))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     runtime.block_on(async {
-        let config = Kubeconfig::read_from(cluster.kubeconfig_path())?;
-        let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
-        let client = Client::try_from(config)?;
+        let client = running.client().await?;
         for object in &work.setting {
-            create(&client, object).await?;
+            objects::create(&client, object).await?;
         }
-        let pools: Api<NodePool> = Api::all(client.clone());
-        let began = Instant::now();
-        loop {
-            let list = pools.list(&ListParams::default()).await?;
-            let is_ready = |pool: &NodePool| {
-                let conditions = pool.status.as_ref().map_or(&[][..], |status| &status.conditions);
-                veneer_api::find_condition(conditions, "Ready")
-                    .is_some_and(|one| one.status.as_str() == "True")
-            };
-            if list.items.iter().all(is_ready) {
-                break;
-            }
-            if began.elapsed() > DEADLINE {
-                bail!("the NodePools did not become ready");
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
+        objects::node_pools_ready(&client).await?;
+        let process = running.process;
         let (cpu, idle_memory) = (cpu_seconds_of(process)?, memory_of(process)?);
-        let deciding = deciding(metrics)?;
-        let seen = watch(&client, work).await?;
+        let deciding = running.deciding()?;
+        let seen = watch(&client, side, work).await?;
         let prices = prices(&client).await?;
         Ok(Run {
+            running: seen.running,
             pods_in: seen.between(seen.first_pod, seen.last_pod),
             claims: seen.claims,
+            evictions: seen.evictions,
             to_last_claim: seen.between(seen.last_pod, seen.last_claim),
             to_last_running: seen.between(seen.last_pod, seen.last_running),
-            deciding: self::deciding(metrics)? - deciding,
+            first_to_last_running: seen.between(seen.first_pod, seen.last_running),
+            deciding: running.deciding()? - deciding,
             prices,
             idle_memory,
             memory: memory_of(process)?,
@@ -195,6 +236,10 @@ struct Seen {
     last_claim: Option<Instant>,
     last_running: Option<Instant>,
     claims: usize,
+    /// How many pods run at the end.
+    running: usize,
+    /// How many pods ran and were gone before the end; nothing scales down, so each was evicted or preempted.
+    evictions: usize,
 }
 
 impl Seen {
@@ -205,8 +250,8 @@ impl Seen {
     }
 }
 
-/// Creates the Deployments and watches until all of their pods run.
-async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
+/// Creates the Deployments and watches until all of their pods run, or until the deadline.
+async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
     let pods = watcher::watcher(Api::<Pod>::all(client.clone()), watcher::Config::default());
     let claims = watcher::watcher(Api::<NodeClaim>::all(client.clone()), watcher::Config::default());
     let pods = pods.map(|event| {
@@ -221,12 +266,13 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
     let (deployments, writer) = (work.deployments.clone(), client.clone());
     let creation = tokio::spawn(async move {
         for deployment in &deployments {
-            create(&writer, deployment).await?;
+            objects::create(&writer, deployment).await?;
         }
         anyhow::Ok(())
     });
+    let deadline = DEADLINE + DEADLINE_PER_POD * u32::try_from(work.pods)?;
     let began = Instant::now();
-    let mut told = began;
+    let mut reported = began;
     let mut seen = Seen::default();
     let (mut known, mut running): (BTreeSet<String>, BTreeSet<String>) = Default::default();
     loop {
@@ -235,19 +281,20 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
         if running.len() == work.pods && last.is_some_and(|at| at.elapsed() > QUIET) {
             break;
         }
-        if began.elapsed() > DEADLINE {
-            bail!("{} of {} pods run after {DEADLINE:?}", running.len(), work.pods);
-        }
-        if told.elapsed() > Duration::from_secs(10) {
-            told = Instant::now();
-            let mut err = std::io::stderr().lock();
+        let is_late = began.elapsed() > deadline;
+        if is_late || reported.elapsed() > Duration::from_secs(10) {
+            reported = Instant::now();
             writeln!(
-                err,
-                "{} of {} pods run, {} NodeClaims",
+                std::io::stderr().lock(),
+                "{side}: {} of {} pods run, {} NodeClaims after {:.0} s",
                 running.len(),
                 work.pods,
-                seen.claims
+                seen.claims,
+                began.elapsed().as_secs_f64()
             )?;
+        }
+        if is_late {
+            break;
         }
         let event = match tokio::time::timeout(QUIET, events.next()).await {
             Ok(Some(event)) => event?,
@@ -271,9 +318,7 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
                     seen.last_running = now;
                 }
             }
-            Some(Object::Gone(uid)) => {
-                running.remove(&uid);
-            }
+            Some(Object::Gone(uid)) if running.remove(&uid) => seen.evictions += 1,
             Some(Object::Claim(claim)) if known.insert(claim.uid().unwrap_or_default()) => {
                 seen.last_claim = now;
                 seen.claims += 1;
@@ -282,6 +327,7 @@ async fn watch(client: &Client, work: &Workload) -> Result<Seen> {
         }
     }
     creation.await??;
+    seen.running = running.len();
     Ok(seen)
 }
 
@@ -297,104 +343,4 @@ fn applied<T>(event: Event<T>) -> Option<T> {
         Event::Apply(object) | Event::InitApply(object) => Some(object),
         _ => None,
     }
-}
-
-async fn create(client: &Client, object: &Value) -> Result<()> {
-    let text = |key: &str| object[key].as_str().unwrap_or_default();
-    let kind = text("kind");
-    let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", "v1"));
-    let plural = match kind {
-        "KWOKNodeClass" => "kwoknodeclasses".to_owned(),
-        kind => format!("{}s", kind.to_lowercase()),
-    };
-    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural);
-    let api: Api<DynamicObject> = match kind {
-        "Deployment" | "DaemonSet" => Api::default_namespaced_with(client.clone(), &resource),
-        _ => Api::all_with(client.clone(), &resource),
-    };
-    let object = serde_json::from_value(object.clone())?;
-    api.create(&PostParams::default(), &object).await?;
-    Ok(())
-}
-
-/// What nodes cost in an hour.
-#[derive(Clone, Copy, Debug, Default)]
-struct Prices {
-    /// By the list, those of the first decision: what comes later is for pods that kube-scheduler, which fills nodes in
-    /// its own order while they come, found no room for.
-    first: f64,
-    list: f64,
-    /// After overlays.
-    adjusted: f64,
-}
-
-/// What the nodes that there are cost.
-async fn prices(client: &Client) -> Result<Prices> {
-    fn all<T>(list: kube::core::ObjectList<T>) -> Vec<Arc<T>>
-    where
-        T: Clone,
-    {
-        list.items.into_iter().map(Arc::new).collect()
-    }
-    let path = veneer_testbed::karpenter_instance_types()?;
-    let text = std::fs::read_to_string(&path)?;
-    let catalogue = veneer_engine::catalogue::kwok::parse(&text, &path.display().to_string())?;
-    let mut market = Market::new(Arc::new(catalogue));
-    let params = ListParams::default();
-    let snapshot = Snapshot {
-        node_pools: all(Api::<NodePool>::all(client.clone()).list(&params).await?),
-        overlays: all(Api::<NodeOverlay>::all(client.clone()).list(&params).await?),
-        ..Snapshot::default()
-    };
-    market.update(&snapshot);
-    let mut prices = Prices::default();
-    let claims = Api::<NodeClaim>::all(client.clone()).list(&params).await?.items;
-    let created = |claim: &NodeClaim| claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    let began = claims.iter().filter_map(created).min();
-    for claim in claims {
-        let label = |key: &str| claim.labels().get(key).map(String::as_str).unwrap_or_default();
-        let options = market.options(&claim, usize::MAX);
-        let bought = options.iter().find(|option| {
-            option.instance_type == label("node.kubernetes.io/instance-type")
-                && option.capacity_type == label("karpenter.sh/capacity-type")
-                && option.zone == label("topology.kubernetes.io/zone")
-        });
-        let bought = bought.with_context(|| format!("{} is nothing that it may be", claim.name_any()))?;
-        prices.list += bought.list_price;
-        prices.adjusted += bought.price;
-        let age = created(&claim)
-            .zip(began)
-            .map(|(at, began)| at.duration_since(began));
-        if age.is_some_and(|age| age.as_secs() <= FIRST) {
-            prices.first += bought.list_price;
-        }
-    }
-    Ok(prices)
-}
-
-/// How long the provisioner says that it has thought about pods, in seconds.
-fn deciding(metrics: u16) -> Result<f64> {
-    let text = get(metrics, "/metrics")?;
-    let sums = text
-        .lines()
-        .filter(|line| line.starts_with("karpenter_scheduler_scheduling_duration_seconds_sum"));
-    // Karpenter also tries out what it could consolidate.
-    let sums =
-        sums.filter(|line| !line.contains("controller=") || line.contains("controller=\"provisioner\""));
-    Ok(sums
-        .filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum())
-}
-
-fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
-}
-
-/// The whole answer of a server on this machine.
-fn get(port: u16, path: &str) -> Result<String> {
-    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    Ok(answer)
 }

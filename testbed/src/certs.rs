@@ -20,6 +20,8 @@ pub(crate) struct Identity {
     pub(crate) service_account_public: PathBuf,
     pub(crate) tokens: PathBuf,
     pub(crate) admin_token: String,
+    /// Of a user with the same rights, so that the audit log tells a provisioner from whoever else is in the cluster.
+    pub(crate) provisioner_token: String,
 }
 
 impl Identity {
@@ -27,7 +29,7 @@ impl Identity {
         let failed = |error: rcgen::Error| Error::Certificates(error.to_string());
         let (ca_pem, cert, key) = generate().map_err(failed)?;
         let service_accounts = KeyPair::generate().map_err(failed)?;
-        let admin_token = random_token()?;
+        let (admin_token, provisioner_token) = (random_token()?, random_token()?);
         Ok(Identity {
             ca: folder.write("ca.crt", &ca_pem)?,
             serving_cert: folder.write("serving.crt", cert.pem())?,
@@ -37,17 +39,20 @@ impl Identity {
                 .write("service-accounts.pub", service_accounts.public_key_pem())?,
             tokens: folder.write(
                 "tokens.csv",
-                format!("{admin_token},admin,admin,system:masters\n"),
+                format!(
+                    "{admin_token},admin,admin,system:masters\n\
+                     {provisioner_token},provisioner,provisioner,system:masters\n"
+                ),
             )?,
             ca_pem,
             admin_token,
+            provisioner_token,
         })
     }
 
-    /// A kubeconfig that needs no other file.
-    pub(crate) fn kubeconfig(&self, port: u16) -> String {
+    /// A kubeconfig of the user with this token; it needs no other file.
+    pub(crate) fn kubeconfig(&self, port: u16, token: &str) -> String {
         let ca = base64::engine::general_purpose::STANDARD.encode(&self.ca_pem);
-        let token = &self.admin_token;
         format!(
             "{KUBECONFIG_MARK}
 apiVersion: v1
@@ -58,14 +63,14 @@ clusters:
     server: https://127.0.0.1:{port}
     certificate-authority-data: {ca}
 users:
-- name: admin
+- name: testbed
   user:
     token: {token}
 contexts:
 - name: testbed
   context:
     cluster: testbed
-    user: admin
+    user: testbed
 current-context: testbed
 "
         )

@@ -1,10 +1,10 @@
 //! A running cluster: the parts in order, their restarts, and the answers a test needs to reach them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,83 +15,12 @@ use crate::http::Http;
 use crate::launch::{self, Site};
 use crate::ports::Ports;
 use crate::process::Process;
-use crate::{Error, Part, part};
+use crate::{Error, Options, Part, part};
 
 /// How often a condition is looked at while it is waited for.
 const POLL: Duration = Duration::from_millis(20);
 /// How many blocks of ports a part may find taken before that is an error.
 const PORT_RETRIES: usize = 5;
-
-/// Which parts a cluster has, and how long each may take to become ready.
-#[derive(Clone, Debug)]
-pub struct Options {
-    parts: BTreeSet<Part>,
-    ready_within: Duration,
-    stop: Arc<AtomicBool>,
-    audited: bool,
-}
-
-impl Options {
-    /// etcd and the API server alone: enough for anything that only stores and watches objects.
-    pub fn api_server() -> Self {
-        Options {
-            parts: BTreeSet::from([Part::Etcd, Part::ApiServer]),
-            ready_within: Duration::from_secs(120),
-            stop: Arc::default(),
-            audited: false,
-        }
-    }
-
-    /// Adds the scheduler, the controller manager and kwok: Nodes turn Ready, Pods get bound and run.
-    pub fn nodes() -> Self {
-        Self::api_server()
-            .with(Part::Scheduler)
-            .with(Part::ControllerManager)
-            .with(Part::Kwok)
-    }
-
-    /// Adds Karpenter with its KWOK provider: pending Pods get NodeClaims and Nodes.
-    pub fn karpenter() -> Self {
-        Self::nodes().with(Part::Karpenter)
-    }
-
-    /// AWS alone, as moto plays it.
-    pub fn aws() -> Self {
-        Options {
-            parts: BTreeSet::from([Part::Moto]),
-            ..Self::api_server()
-        }
-    }
-
-    /// Adds one part.
-    #[must_use]
-    pub fn with(mut self, part: Part) -> Self {
-        self.parts.insert(part);
-        self
-    }
-
-    /// Has the API server write down what service accounts ask for, and what moves pods; see [`Cluster::requests`] and
-    /// [`Cluster::pod_movements`].
-    #[must_use]
-    pub fn audited(mut self) -> Self {
-        self.audited = true;
-        self
-    }
-
-    /// How long each part may take to become ready; two minutes unless said otherwise.
-    #[must_use]
-    pub fn ready_within(mut self, limit: Duration) -> Self {
-        self.ready_within = limit;
-        self
-    }
-
-    /// Calls the start off, with [`Error::Stopped`], as soon as the flag is true.
-    #[must_use]
-    pub fn stop_on(mut self, flag: Arc<AtomicBool>) -> Self {
-        self.stop = flag;
-        self
-    }
-}
 
 /// A running cluster. Dropping it ends every part and removes its folder.
 #[derive(Debug)]
@@ -170,6 +99,11 @@ impl Cluster {
         self.folder.join("kubeconfig")
     }
 
+    /// The same for another user, `provisioner`, whose requests the audit log tells from all others; Karpenter uses it.
+    pub fn provisioner_kubeconfig_path(&self) -> PathBuf {
+        self.folder.join("provisioner.kubeconfig")
+    }
+
     /// The environment for a program that shall talk to this cluster.
     pub fn env(&self) -> [(&'static str, PathBuf); 1] {
         [("KUBECONFIG", self.kubeconfig_path())]
@@ -218,6 +152,15 @@ impl Cluster {
             user.is_some_and(|user| user.starts_with("system:serviceaccount:"))
         };
         self.audit().filter(is_account).collect()
+    }
+
+    /// What the user of [`provisioner_kubeconfig_path`](Self::provisioner_kubeconfig_path) has asked an audited API server
+    /// for so far: events of `audit.k8s.io/v1`. A watch counts when it begins and when it ends.
+    pub fn provisioner_requests(&self) -> Vec<serde_json::Value> {
+        let is_provisioner = |event: &serde_json::Value| {
+            event.pointer("/user/username").and_then(|user| user.as_str()) == Some("provisioner")
+        };
+        self.audit().filter(is_provisioner).collect()
     }
 
     /// Who created, bound, evicted or deleted a pod so far, as an audited API server has answered it, in order of time.
@@ -365,12 +308,17 @@ impl Cluster {
             folder: &self.folder,
             identity: &self.identity,
             etcd: self.port(Part::Etcd),
-            audited: self.options.audited,
+            options: &self.options,
         };
         let invocation = launch::invocation(part, ports, &site)?;
         if part == Part::ApiServer {
-            self.folder
-                .write("kubeconfig", self.identity.kubeconfig(self.port(part)))?;
+            let (port, identity) = (self.port(part), &self.identity);
+            for (name, token) in [
+                ("kubeconfig", &identity.admin_token),
+                ("provisioner.kubeconfig", &identity.provisioner_token),
+            ] {
+                self.folder.write(name, identity.kubeconfig(port, token))?;
+            }
         }
         let process = Process::start(part, &invocation, &self.log_path(part))?;
         self.running.insert(part, process);

@@ -1,10 +1,12 @@
 //! The command line of each part and the address at which it says that it is ready.
 
+use serde_json::{Value, json};
+
 use crate::certs::Identity;
 use crate::folder::Folder;
 use crate::ports::Ports;
 use crate::process::Invocation;
-use crate::{Error, Part, part};
+use crate::{Error, Options, Part, part};
 
 /// The life of Nodes and Pods that kwok plays.
 const KWOK_CONFIG: &str = include_str!("kwok.yaml");
@@ -15,17 +17,36 @@ pub(crate) struct Site<'a> {
     pub(crate) identity: &'a Identity,
     /// etcd's port, for its client the API server.
     pub(crate) etcd: u16,
-    /// Whether the API server writes down what service accounts ask for and what moves pods.
-    pub(crate) audited: bool,
+    pub(crate) options: &'a Options,
 }
 
-/// Requests of service accounts and whatever places or removes pods, once when they are answered; for a watch that is
+/// Requests of service accounts and of the provisioner, and whatever places or removes pods, once when they are answered; for a watch that is
 /// when it begins.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
     "rules": [{"level": "Metadata", "userGroups": ["system:serviceaccounts"]},
+        {"level": "Metadata", "users": ["provisioner"]},
         {"level": "Metadata", "verbs": ["create", "delete", "deletecollection"],
             "resources": [{"group": "", "resources": ["pods", "pods/eviction", "pods/binding"]}]},
         {"level": "None"}]}"#;
+
+/// The defaults (20 requests a second for the controller manager) would make thousands of Pods a matter of minutes.
+const RAISED_QPS: u32 = 1000;
+const RAISED_BURST: u32 = 2000;
+
+/// What kube-scheduler reads with `--config`.
+fn scheduler_configuration(kubeconfig: &str, added_affinity: &Value, default_rates: bool) -> Value {
+    let mut connection = json!({"kubeconfig": kubeconfig});
+    if !default_rates {
+        connection["qps"] = RAISED_QPS.into();
+        connection["burst"] = RAISED_BURST.into();
+    }
+    let version = "kubescheduler.config.k8s.io/v1";
+    let args = json!({"apiVersion": version, "kind": "NodeAffinityArgs", "addedAffinity": added_affinity});
+    json!({"apiVersion": version, "kind": "KubeSchedulerConfiguration", "clientConnection": connection,
+        "leaderElection": {"leaderElect": false},
+        "profiles": [{"schedulerName": "default-scheduler",
+            "pluginConfig": [{"name": "NodeAffinity", "args": args}]}]})
+}
 
 /// Where each part listens within a block of ports.
 pub(crate) fn port(part: Part, ports: &Ports) -> u16 {
@@ -123,7 +144,7 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
                 "--advertise-address=127.0.0.1".to_owned(),
                 "--endpoint-reconciler-type=none".to_owned(),
             ]);
-            if site.audited {
+            if site.options.audited {
                 let policy = folder.write("audit-policy.yaml", AUDIT_POLICY)?;
                 args.push(format!("--audit-policy-file={}", policy.display()));
                 args.push(format!("--audit-log-path={}", folder.join("audit.log").display()));
@@ -133,14 +154,29 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
         Part::Scheduler | Part::ControllerManager => {
             let mut args = serving();
             args.extend([
-                format!("--kubeconfig={kubeconfig}"),
                 format!("--authentication-kubeconfig={kubeconfig}"),
                 format!("--authorization-kubeconfig={kubeconfig}"),
-                "--leader-elect=false".to_owned(),
-                // The defaults (20 requests a second) would make thousands of Pods a matter of minutes.
-                "--kube-api-qps=1000".to_owned(),
-                "--kube-api-burst=2000".to_owned(),
             ]);
+            let configuration = match (&site.options.added_affinity, part) {
+                (Some(affinity), Part::Scheduler) => Some(scheduler_configuration(
+                    &kubeconfig,
+                    affinity,
+                    site.options.default_rates,
+                )),
+                _ => None,
+            };
+            // With a configuration file, flags for what the file can say are ignored.
+            if let Some(configuration) = configuration {
+                let path = folder.write("kube-scheduler.yaml", configuration.to_string())?;
+                args.push(format!("--config={}", path.display()));
+            } else {
+                args.push(format!("--kubeconfig={kubeconfig}"));
+                args.push("--leader-elect=false".to_owned());
+                if !site.options.default_rates {
+                    args.push(format!("--kube-api-qps={RAISED_QPS}"));
+                    args.push(format!("--kube-api-burst={RAISED_BURST}"));
+                }
+            }
             if part == Part::ControllerManager {
                 args.extend([
                     format!(
@@ -168,6 +204,10 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
         }
         Part::Karpenter => {
             env.extend([
+                (
+                    "KUBECONFIG",
+                    folder.join("provisioner.kubeconfig").display().to_string(),
+                ),
                 ("SYSTEM_NAMESPACE", "kube-system".to_owned()),
                 ("DISABLE_LEADER_ELECTION", "true".to_owned()),
                 ("FEATURE_GATES", "NodeOverlay=true".to_owned()),

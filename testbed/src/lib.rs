@@ -21,6 +21,7 @@ mod error;
 mod folder;
 mod http;
 mod launch;
+mod options;
 mod part;
 mod ports;
 mod process;
@@ -28,6 +29,7 @@ pub mod workload;
 
 pub use aws::{Aws, Prepared};
 pub use certs::KUBECONFIG_MARK;
-pub use cluster::{Cluster, Options};
+pub use cluster::Cluster;
 pub use error::Error;
+pub use options::Options;
 pub use part::{Part, helm, karpenter_crds, karpenter_instance_types};

@@ -1,4 +1,4 @@
-//! Manifests of a mixed workload: what tests and benchmarks put into a cluster that provisions by itself.
+//! Manifests of whole workloads: what tests and benchmarks put into a cluster that provisions by itself.
 //!
 //! One definition for all of them, so that what is measured is what was tested. Nothing in it is random.
 
@@ -77,16 +77,63 @@ pub fn mixed(pods: usize) -> Workload {
     let requests =
         json!({"cpu": "200m", "memory": "128Mi", "example.com/fuse": "2", "hugepages-2Mi": "32Mi"});
     deployments.push(deployment("fuse", share(8, 1), &requests, json!({})));
-    let replicas = deployments.iter().map(|one| {
-        one.pointer("/spec/replicas")
-            .and_then(serde_json::Value::as_u64)
-            .unwrap_or_default()
-    });
-    Workload {
-        setting: setting(),
-        pods: usize::try_from(replicas.sum::<u64>()).unwrap_or_default(),
-        deployments,
+    Workload::new(setting(), deployments)
+}
+
+impl Workload {
+    fn new(setting: Vec<Value>, deployments: Vec<Value>) -> Self {
+        let replicas = deployments.iter().map(|deployment| {
+            let replicas = deployment.pointer("/spec/replicas").and_then(Value::as_u64);
+            replicas.unwrap_or_default()
+        });
+        Workload {
+            setting,
+            pods: usize::try_from(replicas.sum::<u64>()).unwrap_or_default(),
+            deployments,
+        }
     }
+}
+
+/// What many clusters look like: five Deployments of a fifth of the pods each (plain, spread over zones, with much memory,
+/// tolerating a tainted spot pool, spread over hosts where possible) and two NodePools: one for everything, on demand and
+/// spot, and a tainted one with spot capacity alone.
+#[must_use]
+pub fn everyday(pods: usize) -> Workload {
+    let share = (pods / 5).max(1);
+    let plain = json!({"cpu": "500m", "memory": "512Mi"});
+    let zones = json!({"topologySpreadConstraints": [spread("zones", "topology.kubernetes.io/zone", "DoNotSchedule")]});
+    let hosts =
+        json!({"topologySpreadConstraints": [spread("hosts", "kubernetes.io/hostname", "ScheduleAnyway")]});
+    let batch = json!({"tolerations": [{"key": "batch", "operator": "Exists", "effect": "NoSchedule"}]});
+    let deployments = vec![
+        deployment("plain", share, &plain, json!({})),
+        deployment("zones", share, &json!({"cpu": "500m", "memory": "1Gi"}), zones),
+        deployment(
+            "memory",
+            share,
+            &json!({"cpu": "500m", "memory": "6Gi"}),
+            json!({}),
+        ),
+        deployment("batch", share, &json!({"cpu": "1", "memory": "1Gi"}), batch),
+        deployment("hosts", share, &json!({"cpu": "250m", "memory": "512Mi"}), hosts),
+    ];
+    let within = |key: &str, values: Value| json!({"key": key, "operator": "In", "values": values});
+    let linux = within("kubernetes.io/os", json!(["linux"]));
+    let amd64 = within("kubernetes.io/arch", json!(["amd64"]));
+    let capacity = |types: Value| within("karpenter.sh/capacity-type", types);
+    let setting = vec![
+        json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass", "metadata": {"name": "default"}}),
+        node_pool(
+            "general",
+            json!({"requirements": [linux, amd64, capacity(json!(["on-demand", "spot"]))]}),
+        ),
+        node_pool(
+            "batch",
+            json!({"taints": [{"key": "batch", "effect": "NoSchedule"}],
+                "requirements": [linux, amd64, capacity(json!(["spot"]))]}),
+        ),
+    ];
+    Workload::new(setting, deployments)
 }
 
 fn setting() -> Vec<Value> {

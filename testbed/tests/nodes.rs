@@ -4,7 +4,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
-use veneer_testbed::{Cluster, Options};
+use veneer_testbed::{Cluster, Options, Part};
 
 mod support;
 use support::{client, condition, eventually, object};
@@ -145,4 +145,38 @@ async fn a_job_completes_and_a_node_that_is_not_kwoks_is_left_alone() {
         condition(&nodes.get("foreign").await.unwrap(), "Ready").as_deref(),
         Some("True")
     );
+}
+
+#[tokio::test]
+async fn the_scheduler_adds_an_affinity_to_every_pod_at_the_rates_of_a_real_cluster() {
+    let affinity = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "usable", "operator": "Exists"}]}]}});
+    let options = Options::nodes().default_rates().added_affinity(affinity);
+    let cluster = Cluster::start(options).unwrap();
+    let client = client(&cluster).await;
+    let nodes = Api::<Node>::all(client.clone());
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let arguments = |part| {
+        let process = cluster.process_ids()[&part];
+        std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap()
+    };
+    assert!(!arguments(Part::Scheduler).contains("--kube-api-qps"));
+    assert!(!arguments(Part::ControllerManager).contains("--kube-api-qps"));
+
+    let mut usable = node("usable", &json!({}));
+    usable.metadata.labels = Some([("usable".to_owned(), String::new())].into());
+    for node in [node("other", &json!({})), usable] {
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        pods.create(&PostParams::default(), &pod(name)).await.unwrap();
+    }
+    for name in ["a", "b", "c"] {
+        let running = eventually("the Pod runs", async || {
+            let pod = pods.get(name).await.unwrap();
+            (condition(&pod, "Ready")? == "True").then_some(pod)
+        })
+        .await;
+        assert_eq!(running.spec.unwrap().node_name.as_deref(), Some("usable"));
+    }
 }
