@@ -336,9 +336,20 @@ impl Cycle {
             }
             return;
         }
+        let nominated = nominate::standing(snapshot, &self.batch, now);
+        let undecided: BTreeSet<String> = demand
+            .iter()
+            .filter(|pod| !nominated.contains_key(*pod))
+            .cloned()
+            .collect();
+        let with_nominated = (!nominated.is_empty()).then(|| Snapshot {
+            nominated_pods: nominated,
+            ..snapshot.clone()
+        });
+        let snapshot = with_nominated.as_ref().unwrap_or(snapshot);
         let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
         self.batch
-            .decided(demand, &decided.expected, BELIEVED, window, now);
+            .decided(&undecided, &decided.expected, BELIEVED, window, now);
         pass.plan.extend(decided.plan);
         self.pending.clone_from(&decided.pending);
         pass.decided = Some(Decided {

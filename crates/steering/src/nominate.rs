@@ -99,6 +99,27 @@ pub fn decide(
     plan
 }
 
+/// Pods that kube-scheduler was told the node that they are still believed to come to, by uid, with that node.
+#[must_use]
+pub fn standing(snapshot: &Snapshot, batch: &Batch, now: Timestamp) -> BTreeMap<String, String> {
+    let told = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+    let told: BTreeMap<&str, &str> = told
+        .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, nominated(pod)?)))
+        .collect();
+    if told.is_empty() {
+        return BTreeMap::new();
+    }
+    let node_of = nodes_by_place(snapshot);
+    let believed = batch.believed(now);
+    believed
+        .filter(|(pod, place)| {
+            let node = node_of.get(place);
+            node.is_some() && told.get(pod) == node
+        })
+        .filter_map(|(pod, place)| Some((pod.to_owned(), (*node_of.get(place)?).to_owned())))
+        .collect()
+}
+
 /// The names of nodes, by their own names and by those of their claims.
 fn nodes_by_place(snapshot: &Snapshot) -> BTreeMap<&str, &str> {
     let nodes = snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata));

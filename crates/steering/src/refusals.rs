@@ -124,25 +124,28 @@ impl Refusals {
             .collect();
         self.note_bound(snapshot, &waiting, now);
         self.bound.retain(|_, at| now.duration_since(*at) < BUSY);
+        // Of pods that are spread, some may have to wait for nodes that are made for others of them.
+        let mut on_their_way: BTreeSet<u64> = BTreeSet::new();
         for (pod, place) in places {
             let Some(found) = waiting.get(pod) else { continue };
+            let known = self.expected.entry((*pod).to_owned()).or_insert_with(|| Expected {
+                class: scheduling_class(found),
+                since: now,
+                node: String::new(),
+            });
             if state(place) == Place::Open {
-                let known = self.expected.entry((*pod).to_owned()).or_insert_with(|| Expected {
-                    class: scheduling_class(found),
-                    since: now,
-                    node: String::new(),
-                });
                 known.node = (*place).to_owned();
-            } else if let Some(known) = self.expected.get(*pod)
-                && !self.classes.contains_key(&known.class)
-            {
-                self.expected.remove(*pod);
+            } else {
+                on_their_way.insert(known.class);
             }
         }
         let classes = &self.classes;
         self.expected.retain(|pod, known| {
-            waiting.contains_key(pod.as_str())
-                && (places.contains_key(pod.as_str()) || classes.contains_key(&known.class))
+            let is_refused = classes.contains_key(&known.class);
+            if on_their_way.contains(&known.class) && !is_refused {
+                known.since = now;
+            }
+            waiting.contains_key(pod.as_str()) && (places.contains_key(pod.as_str()) || is_refused)
         });
         let new = self.begin(&waiting, plan, now);
         self.gather(&waiting, now);

@@ -14,6 +14,7 @@ mod budgets;
 mod candidates;
 mod commands;
 pub(crate) mod drift;
+mod empty;
 mod fates;
 mod memory;
 mod pdbs;
@@ -119,9 +120,21 @@ pub fn decide(
     let commands = Commands::read(snapshot);
     let candidates = Candidates::new(snapshot, &commands, market, now);
     carry_on(&commands, snapshot, market, now, &mut decision.plan);
+    let started_empty = policy.validation > SignedDuration::ZERO
+        && !policy.explains
+        && empty::start(
+            snapshot,
+            &candidates,
+            &mut budgets(snapshot, &candidates, now),
+            now,
+            &mut decision,
+        );
     let waits = memory.proposal.as_ref().filter(|proposal| proposal.due > now);
     let waits = waits.map(|proposal| named(proposal, &candidates));
-    let looked = if policy.explains || is_worth_a_look(&candidates, memory.proposal.as_ref(), now) {
+    // With empty nodes on their way out the others are looked at next time: both would count the same budgets.
+    let looked = if started_empty {
+        Looked::default()
+    } else if policy.explains || is_worth_a_look(&candidates, memory.proposal.as_ref(), now) {
         let needs_room = policy.explains || needs_room(&candidates, &commands, snapshot);
         let part = (!needs_room).then(|| part_of(snapshot, &candidates));
         let seen = part.as_ref().unwrap_or(snapshot);

@@ -16,10 +16,14 @@ use crate::plan::{
     Action, Announcement, Conditions, NodeChange, Plan, Subject, Target, is_deleting, is_to_be_stopped, name,
     parse_duration, provider_id, same_taint,
 };
+use crate::provision::is_unbound;
 
 /// Keeps load balancers from sending traffic to a node that is being drained.
 const EXCLUDE_FROM_BALANCERS: &str = "node.kubernetes.io/exclude-from-external-load-balancers";
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long kube-scheduler is given to see a taint.
+const TAINT_SEEN: SignedDuration = SignedDuration::from_secs(1);
 
 fn has_finalizer(finalizers: Option<&Vec<String>>) -> bool {
     let mut finalizers = finalizers.into_iter().flatten();
@@ -173,6 +177,16 @@ pub(super) fn node(node: &Arc<Node>, view: &View<'_>, policy: &Policy, plan: &mu
     }
 }
 
+/// How long a node is kept for pods that are being bound to it while it gets its taint. A pod that is being bound is on no
+/// node yet, so where there is none it is only waited until kube-scheduler has seen the taint.
+fn min_drain(view: &View<'_>, policy: &Policy) -> SignedDuration {
+    if view.snapshot.pods.iter().any(|pod| is_unbound(pod)) {
+        policy.min_drain
+    } else {
+        policy.min_drain.min(TAINT_SEEN)
+    }
+}
+
 /// Drains the node and waits for its volumes; says whether nothing is left to wait for.
 fn steps(
     node: &Node,
@@ -207,8 +221,9 @@ fn steps(
     if has_claim && !conditions.is_true(CONDITION_DRAINED) {
         let began = conditions.get(CONDITION_DRAINED);
         let began = began.map_or(view.now, |one| one.last_transition_time.0);
-        if view.since(began) < policy.min_drain {
-            plan.look_again(began.checked_add(policy.min_drain).unwrap_or(again));
+        let min_drain = min_drain(view, policy);
+        if view.since(began) < min_drain {
+            plan.look_again(began.checked_add(min_drain).unwrap_or(again));
             return false;
         }
         conditions.set_true(CONDITION_DRAINED);

@@ -58,6 +58,9 @@ pub struct Snapshot {
     /// Nodes and claims that were chosen for pods that are not on them yet, by name, with the time until which that
     /// counts.
     pub nominations: BTreeMap<String, Timestamp>,
+    /// Pods that kube-scheduler was told to expect on a node and may still bind there, by uid, with the name of the node: they
+    /// count as being there.
+    pub nominated_pods: BTreeMap<String, String>,
     /// Names of nodes that take no further pod, whatever they have left: kube-scheduler refuses them for the pods that are
     /// decided about.
     pub closed_nodes: BTreeSet<String>,

@@ -140,6 +140,12 @@ impl Batch {
         expected
     }
 
+    /// The places of pods that are still believed to come, by uid.
+    pub fn believed(&self, now: Timestamp) -> impl Iterator<Item = (&str, &str)> {
+        let placed = self.placed.iter().filter(move |(_, placed)| now < placed.until);
+        placed.map(|(pod, placed)| (pod.as_str(), placed.place.as_str()))
+    }
+
     /// The places that pods were given, by uid.
     #[must_use]
     pub fn places(&self) -> BTreeMap<&str, &str> {

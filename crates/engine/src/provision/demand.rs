@@ -25,6 +25,16 @@ pub fn is_provisionable(pod: &Pod) -> bool {
         && !is_static(pod)
 }
 
+/// Whether a pod is on no node yet and may come to one at any time: kube-scheduler has refused it, or has not said anything.
+#[must_use]
+pub fn is_unbound(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|spec| spec.scheduling_gates.as_ref());
+    node_name(pod).is_none()
+        && !is_terminal(pod)
+        && !is_deleting(&pod.metadata)
+        && gates.is_none_or(Vec::is_empty)
+}
+
 fn node_name(pod: &Pod) -> Option<&str> {
     let name = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
     name.filter(|name| !name.is_empty())

@@ -22,7 +22,7 @@ pub(crate) use share::share;
 
 pub use batch::{Batch, Place, Window};
 pub use claims::{Spare, spare as spare_claim};
-pub use demand::{demand, is_provisionable, waiting};
+pub use demand::{demand, is_provisionable, is_unbound, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
 pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
@@ -70,8 +70,9 @@ pub fn decide(
     options: &packing::Options<'_>,
     now: Timestamp,
 ) -> Provisioned {
-    let pods = market.readings.take(demand::relevant(snapshot));
-    let objects = objects(snapshot, pods, market, now);
+    let mut pods = market.readings.take(demand::relevant(snapshot));
+    let nominated = count_nominated(snapshot, &mut pods);
+    let mut objects = objects(snapshot, pods, market, now);
     let problem = Problem::with_evaluation(&objects, market.catalogue(), Arc::clone(market.evaluation()));
     let results = packing::solve(&problem, options);
     let until = now.checked_add(NOMINATION).unwrap_or(now);
@@ -108,8 +109,29 @@ pub fn decide(
     for refused in &results.unschedulable {
         refuse(refused, &objects, &mut decided);
     }
+    for at in nominated {
+        if let Some(pod) = objects.pods.get_mut(at) {
+            pod.node_name = None;
+        }
+    }
     market.readings.keep(objects.pods);
     decided
+}
+
+/// Puts nominated pods on their nodes; gives their positions.
+fn count_nominated(snapshot: &Snapshot, pods: &mut packing::Pods) -> Vec<usize> {
+    if snapshot.nominated_pods.is_empty() {
+        return Vec::new();
+    }
+    let mut nominated = Vec::new();
+    for (at, pod) in pods.iter_mut().enumerate() {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        if let Some(node) = snapshot.nominated_pods.get(uid) {
+            pod.node_name = Some(node.as_str().into());
+            nominated.push(at);
+        }
+    }
+    nominated
 }
 
 fn refuse(refused: &Unschedulable, objects: &Objects, decided: &mut Provisioned) {
