@@ -18,9 +18,10 @@ use veneer_engine::plan::{Action, Plan, name};
 
 /// Pods with the nodes that a plan nominates for them.
 fn nominated(plan: &Plan) -> Vec<(&str, &str)> {
+    // A nomination that is withdrawn has no node.
     let actions = plan.actions.iter();
     let nominations = actions.filter_map(|action| match action {
-        Action::Nominate { pod, node } => Some((pod.name.as_str(), node.as_str())),
+        Action::Nominate { pod, node } => Some((pod.name.as_str(), node.as_deref().unwrap_or("-"))),
         _ => None,
     });
     nominations.collect()
@@ -54,16 +55,28 @@ fn a_pod_is_nominated_before_its_node_takes_pods() {
     assert!(at(|action| matches!(action, Action::Nominate { .. })) < opens);
 }
 
+/// Forgets what the scheduler was told about a pod, as it does itself when the pod fits nowhere.
+fn take_back(cluster: &mut Cluster, pod: &str) {
+    let pods = cluster.snapshot.pods.iter_mut();
+    for known in pods.filter(|known| name(&known.metadata) == pod) {
+        Arc::make_mut(known).metadata.annotations = None;
+    }
+}
+
 #[test]
-fn a_nomination_that_the_scheduler_took_back_is_made_again() {
+fn before_its_node_takes_pods_a_nomination_that_was_taken_back_is_made_again() {
     let mut cluster = Cluster::with_pool();
     cluster.pod("one", "1");
     let plan = when_it_joins(&mut cluster);
-    let without = cluster.snapshot.pods.clone();
-    plan.actions.into_iter().for_each(|action| cluster.act(action));
+    for action in plan.actions {
+        // The node stays closed.
+        if matches!(action, Action::Nominate { .. }) {
+            cluster.act(action);
+        }
+    }
     assert_eq!(nominated(&cluster.decide()), [], "it is nominated");
     // What was written is given a second to be seen.
-    cluster.snapshot.pods = without;
+    take_back(&mut cluster, "one");
     let plan = cluster.decide();
     assert_eq!(nominated(&plan), []);
     assert!(plan.look_again.unwrap() > cluster.now);
@@ -75,6 +88,87 @@ fn a_nomination_that_the_scheduler_took_back_is_made_again() {
     annotations.insert("veneer.io/nominated-node".to_owned(), "elsewhere".to_owned());
     cluster.pass_time(1);
     assert_eq!(nominated(&cluster.decide()).len(), 1);
+}
+
+#[test]
+fn once_its_node_takes_pods_the_scheduler_is_believed() {
+    let mut cluster = Cluster::with_pool();
+    cluster.pod("one", "1");
+    let plan = when_it_joins(&mut cluster);
+    plan.actions.into_iter().for_each(|action| cluster.act(action));
+    let mut told = 0;
+    for _ in 0..20 {
+        take_back(&mut cluster, "one");
+        cluster.pass_time(1);
+        let plan = cluster.decide();
+        told += nominated(&plan).len();
+        plan.actions.into_iter().for_each(|action| cluster.act(action));
+    }
+    assert!(told <= 2, "told {told} times that it fits where the scheduler has refused it");
+}
+
+#[test]
+fn pods_that_a_hard_spread_counts_are_not_nominated() {
+    let spread = |otherwise: &str| {
+        json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone",
+            "whenUnsatisfiable": otherwise, "labelSelector": {"matchLabels": {"app": "web"}}}]})
+    };
+    for (otherwise, labels, expected) in [
+        ("DoNotSchedule", json!({"app": "web"}), vec![]),
+        ("ScheduleAnyway", json!({"app": "web"}), vec!["spread", "other"]),
+        // Pods of the constraint itself are not counted by it, so neither of the two is.
+        ("DoNotSchedule", json!({"app": "api"}), vec!["other"]),
+    ] {
+        let mut cluster = Cluster::with_pool();
+        cluster.pod_with("spread", "1", spread(otherwise));
+        cluster.pod("other", "1");
+        for (at, label) in [(0, json!({"app": "web"})), (1, labels.clone())] {
+            let pod = Arc::make_mut(&mut cluster.snapshot.pods[at]);
+            pod.metadata.labels = Some(serde_json::from_value(label).unwrap());
+        }
+        let mut told: Vec<String> = Vec::new();
+        for _ in 0..10 {
+            let plan = cluster.decide();
+            told.extend(nominated(&plan).iter().map(|(pod, _)| (*pod).to_owned()));
+            plan.actions.into_iter().for_each(|action| cluster.act(action));
+        }
+        told.sort_unstable();
+        let mut expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
+        expected.sort_unstable();
+        told.dedup();
+        assert_eq!(told, expected, "{otherwise} {labels}");
+    }
+}
+
+#[test]
+fn a_nomination_that_is_not_expected_any_more_is_withdrawn() {
+    let mut cluster = Cluster::with_pool();
+    cluster.pod("one", "1");
+    let annotations = [("veneer.io/nominated-node".to_owned(), "gone".to_owned())];
+    Arc::make_mut(&mut cluster.snapshot.pods[0]).metadata.annotations = Some(annotations.into());
+    let plan = cluster.decide();
+    assert_eq!(nominated(&plan), [("one", "-")]);
+    plan.actions.into_iter().for_each(|action| cluster.act(action));
+    assert_eq!(nominated(&cluster.decide()), []);
+}
+
+#[test]
+fn nominated_pods_keep_their_room_when_others_are_decided_about() {
+    let mut cluster = Cluster::with_pool();
+    cluster.pod("one", "3");
+    let plan = when_it_joins(&mut cluster);
+    plan.actions.into_iter().for_each(|action| cluster.act(action));
+    let claims = cluster.created.len();
+    // Larger pods are packed first, and this one fits on the node, too, if nobody else goes there.
+    cluster.pod("two", "3500m");
+    let mut told = Vec::new();
+    for _ in 0..6 {
+        let plan = cluster.decide();
+        told.extend(nominated(&plan).into_iter().map(|(pod, _)| pod.to_owned()));
+        plan.actions.into_iter().for_each(|action| cluster.act(action));
+    }
+    assert!(!told.contains(&"one".to_owned()), "{told:?}");
+    assert!(cluster.created.len() > claims, "the second pod gets a node of its own");
 }
 
 #[test]

@@ -44,8 +44,19 @@ pub(crate) struct Cluster {
     pub(crate) short: Vec<String>,
     /// Whether instances join when they run.
     pub(crate) joins: bool,
+    /// Nodes that the scheduler refuses for reasons of its own.
+    pub(crate) refused_nodes: Refused,
     versions: u64,
     world: u64,
+}
+
+/// Nodes that the scheduler refuses for reasons of its own.
+#[derive(Default)]
+pub(crate) enum Refused {
+    #[default]
+    None,
+    Named(Vec<String>),
+    All,
 }
 
 pub(crate) fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
@@ -82,6 +93,7 @@ impl Cluster {
             calls: Vec::new(),
             short: Vec::new(),
             joins: true,
+            refused_nodes: Refused::default(),
             versions: 0,
             world: 0,
         };
@@ -283,7 +295,13 @@ impl Cluster {
         });
         let used: i128 = on_it.map(|other| cpu(other)).sum();
         let has = node.status.as_ref().unwrap().allocatable.clone().unwrap();
+        let is_refused = match &self.refused_nodes {
+            Refused::None => false,
+            Refused::Named(names) => names.iter().any(|one| one == name(&node.metadata)),
+            Refused::All => true,
+        };
         !is_deleting(&node.metadata)
+            && !is_refused
             && taints.into_iter().all(tolerates)
             && selector
                 .into_iter()
