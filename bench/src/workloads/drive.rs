@@ -1,0 +1,456 @@
+//! One side of one case: a fresh cluster, the steps at their times, and what a watch shows meanwhile.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::runtime::watcher::{self, Event};
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+use veneer_api::NodeClaim;
+
+use super::case::{Action, Case, Expected, Kind};
+use super::report::Outcome;
+use crate::measure::{cpu_seconds_of, memory_of};
+use crate::objects;
+use crate::prices::prices;
+use crate::sides::{Rates, Running, Side};
+
+/// How long nothing may change before pods that do not run count as pods that never will.
+const STUCK: Duration = Duration::from_secs(30);
+/// How long nothing may change after all pods run: where nodes are never removed, and where they may be. Both
+/// provisioners look for nodes to remove every ten seconds or so and wait for fifteen before they act.
+const QUIET: Duration = Duration::from_secs(10);
+const QUIET_IF_CONSOLIDATING: Duration = Duration::from_secs(32);
+/// How long after the last step a side may go on.
+const DEADLINE: Duration = Duration::from_secs(180);
+const TICK: Duration = Duration::from_millis(250);
+
+/// What keeps kwok from turning a node ready again; see the testbed's `kwok.yaml`.
+const NOT_READY: &str = "testbed.veneer.io/not-ready";
+
+/// Runs one side of a case.
+pub fn run(case: &Case, side: Side, rates: Rates, veneer: &Path, logs: Option<&Path>) -> Result<Outcome> {
+    let running = Running::start(side, veneer, |options| rates.of(options).audited())?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let outcome = runtime.block_on(drive(case, side, rates, &running))?;
+    if let Some(logs) = logs.filter(|_| !outcome.pending.is_empty()) {
+        keep_log(logs, case, side, rates, &running, &outcome)?;
+    }
+    Ok(outcome)
+}
+
+fn keep_log(
+    logs: &Path,
+    case: &Case,
+    side: Side,
+    rates: Rates,
+    running: &Running,
+    outcome: &Outcome,
+) -> Result<()> {
+    let folder = logs.join(format!("{}-{side}-{rates}", case.seed));
+    std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    std::fs::write(folder.join("provisioner.log"), running.log())?;
+    let scheduler = running.cluster.log_of(veneer_testbed::Part::Scheduler);
+    std::fs::write(folder.join("kube-scheduler.log"), scheduler)?;
+    std::fs::write(
+        folder.join("outcome.json"),
+        serde_json::to_string_pretty(outcome)?,
+    )?;
+    std::fs::write(folder.join("case.txt"), format!("{case:#?}\n"))?;
+    Ok(())
+}
+
+async fn drive(case: &Case, side: Side, rates: Rates, running: &Running) -> Result<Outcome> {
+    let client = running.client().await?;
+    for object in &case.setting {
+        objects::create(&client, object).await?;
+    }
+    objects::node_pools_ready(&client).await?;
+    let cpu = cpu_seconds_of(running.process)?;
+    let requests = requests(running).len();
+    let seen = watch(case, &client).await?;
+    let seconds = |at: Option<Instant>| at.map(|at| at.duration_since(seen.began).as_secs_f64());
+    let nodes = Api::<Node>::all(client.clone())
+        .list(&ListParams::default())
+        .await?;
+    let (mut pending, mut counts) = (BTreeMap::new(), BTreeMap::new());
+    for expected in &case.expected {
+        let (runs, wanted) = seen.count(expected);
+        counts.insert(expected.app.clone(), runs);
+        if runs < wanted {
+            pending.insert(expected.app.clone(), wanted - runs);
+        }
+    }
+    let movements = running.cluster.pod_movements();
+    let asked = self::requests(running);
+    let writes = asked.iter().filter(|(_, verb)| {
+        let verb = verb.as_str();
+        !matches!(verb, "get" | "list" | "watch")
+    });
+    let waits: Vec<f64> = seen.pods.values().filter_map(SeenPod::wait).collect();
+    Ok(Outcome {
+        seed: case.seed,
+        rates,
+        side,
+        features: case.features.iter().map(ToString::to_string).collect(),
+        pods: case.pods(),
+        running: counts,
+        pending,
+        daemon_pods_pending: seen.daemon_pods_pending(),
+        pending_reasons: pending_reasons(&client).await?,
+        all_running_seconds: seconds(seen.reached),
+        last_running_seconds: seconds(seen.last_running),
+        mean_wait_seconds: waits.iter().sum::<f64>() / waits.len().max(1) as f64,
+        longest_wait_seconds: waits.iter().copied().fold(0.0, f64::max),
+        settled: seen.settled,
+        nodes: nodes.items.len(),
+        list_dollars_per_hour: prices(&client).await?.list,
+        evictions: movements.iter().filter(|event| is_eviction(event)).count(),
+        preemptions: movements.iter().filter(|event| is_preemption(event)).count(),
+        processor_seconds: cpu_seconds_of(running.process)? - cpu,
+        peak_memory_mib: memory_of(running.process)?,
+        requests: asked.len().saturating_sub(requests),
+        writes: writes.count(),
+    })
+}
+
+/// The provisioner's requests by their id, with their verbs. A watch is one request.
+fn requests(running: &Running) -> BTreeMap<String, String> {
+    let text = |event: &Value, key: &str| event[key].as_str().unwrap_or_default().to_owned();
+    let events = running.cluster.provisioner_requests();
+    let pairs = events
+        .iter()
+        .map(|event| (text(event, "auditID"), text(event, "verb")));
+    pairs.collect()
+}
+
+fn was_done(event: &Value) -> bool {
+    let code = event.pointer("/responseStatus/code").and_then(Value::as_u64);
+    code.is_some_and(|code| (200..300).contains(&code))
+}
+
+fn is_eviction(event: &Value) -> bool {
+    event.pointer("/objectRef/subresource").and_then(Value::as_str) == Some("eviction") && was_done(event)
+}
+
+fn is_preemption(event: &Value) -> bool {
+    let agent = event["userAgent"].as_str().unwrap_or_default();
+    event["verb"] == "delete" && agent.starts_with("kube-scheduler/") && was_done(event)
+}
+
+/// What kube-scheduler says about the pods that wait, each text once with how many pods it is about.
+async fn pending_reasons(client: &Client) -> Result<BTreeMap<String, usize>> {
+    let pods = Api::<Pod>::all(client.clone())
+        .list(&ListParams::default())
+        .await?;
+    let mut reasons = BTreeMap::new();
+    for pod in pods.items {
+        let status = pod.status.unwrap_or_default();
+        if status.phase.as_deref() != Some("Pending") || pod.metadata.deletion_timestamp.is_some() {
+            continue;
+        }
+        let conditions = status.conditions.unwrap_or_default();
+        let scheduled = conditions
+            .into_iter()
+            .find(|condition| condition.type_ == "PodScheduled");
+        let message = scheduled.and_then(|condition| condition.message);
+        *reasons
+            .entry(message.unwrap_or_else(|| "no word from kube-scheduler".to_owned()))
+            .or_default() += 1;
+    }
+    Ok(reasons)
+}
+
+/// A pod as the watch has shown it.
+#[derive(Clone, Debug)]
+struct SeenPod {
+    app: String,
+    version: String,
+    owner: String,
+    phase: String,
+    node: String,
+    is_leaving: bool,
+    came: Instant,
+    ran: Option<Instant>,
+}
+
+impl SeenPod {
+    /// How long it took until the pod ran.
+    fn wait(&self) -> Option<f64> {
+        Some(self.ran?.duration_since(self.came).as_secs_f64())
+    }
+}
+
+struct Seen {
+    began: Instant,
+    /// Once all expected pods run after the last step: when the last of them began to run.
+    reached: Option<Instant>,
+    last_running: Option<Instant>,
+    settled: bool,
+    /// All pods that there ever were, by their uid.
+    pods: BTreeMap<String, SeenPod>,
+    gone: BTreeSet<String>,
+    /// By name, what of it matters.
+    nodes: BTreeMap<String, (bool, usize, bool)>,
+    claims: BTreeMap<String, (bool, bool)>,
+}
+
+impl Seen {
+    /// How many of the expected pods run (or have succeeded), and how many should.
+    fn count(&self, expected: &Expected) -> (usize, usize) {
+        let of_app = || {
+            self.pods
+                .iter()
+                .filter(|(_, pod)| pod.app == expected.app && pod.version == expected.version)
+        };
+        let present = || {
+            of_app()
+                .filter(|(uid, pod)| !self.gone.contains(*uid) && !pod.is_leaving)
+                .map(|(_, pod)| pod)
+        };
+        let running = present().filter(|pod| pod.phase == "Running").count();
+        match expected.kind {
+            Kind::Job => {
+                let succeeded = of_app().filter(|(_, pod)| pod.phase == "Succeeded").count();
+                (succeeded.min(expected.pods), expected.pods)
+            }
+            // Those that were evicted are not missed.
+            Kind::Pod => {
+                let ended = of_app().count() - present().count();
+                (running, expected.pods.saturating_sub(ended))
+            }
+            Kind::Deployment | Kind::StatefulSet => (running.min(expected.pods), expected.pods),
+        }
+    }
+
+    fn all_run(&self, case: &Case) -> bool {
+        case.expected.iter().all(|expected| {
+            let (runs, wanted) = self.count(expected);
+            runs >= wanted
+        })
+    }
+
+    fn daemon_pods_pending(&self) -> usize {
+        let pending = self.pods.iter().filter(|(uid, pod)| {
+            pod.owner == "DaemonSet" && pod.phase == "Pending" && !self.gone.contains(*uid) && !pod.is_leaving
+        });
+        pending.count()
+    }
+
+    /// Takes an event in, and says whether anything changed that matters.
+    fn take(&mut self, event: Changed) -> bool {
+        let now = Instant::now();
+        match event {
+            Changed::Pod(pod) => self.take_pod(&pod, now),
+            Changed::PodGone(uid) => self.gone.insert(uid),
+            Changed::Node(node) => {
+                let spec = node.spec.clone().unwrap_or_default();
+                let conditions = node.status.clone().and_then(|status| status.conditions);
+                let is_ready = conditions
+                    .unwrap_or_default()
+                    .iter()
+                    .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+                let taints = spec.taints.map_or(0, |taints| taints.len());
+                let state = (node.metadata.deletion_timestamp.is_some(), taints, is_ready);
+                self.nodes.insert(node.name_any(), state) != Some(state)
+            }
+            Changed::NodeGone(name) => self.nodes.remove(&name).is_some(),
+            Changed::Claim(claim) => {
+                let id = claim
+                    .status
+                    .as_ref()
+                    .and_then(|status| status.provider_id.as_ref());
+                let state = (claim.metadata.deletion_timestamp.is_some(), id.is_some());
+                self.claims.insert(claim.name_any(), state) != Some(state)
+            }
+            Changed::ClaimGone(name) => self.claims.remove(&name).is_some(),
+        }
+    }
+
+    fn take_pod(&mut self, pod: &Pod, now: Instant) -> bool {
+        let label = |key: &str| pod.labels().get(key).cloned().unwrap_or_default();
+        let owner = pod.owner_references().first().map(|owner| owner.kind.clone());
+        let phase = pod.status.as_ref().and_then(|status| status.phase.clone());
+        let node = pod.spec.as_ref().and_then(|spec| spec.node_name.clone());
+        let uid = pod.uid().unwrap_or_default();
+        let known = self.pods.get(&uid);
+        let mut seen = SeenPod {
+            app: label("app"),
+            version: label("version"),
+            owner: owner.unwrap_or_default(),
+            phase: phase.unwrap_or_default(),
+            node: node.unwrap_or_default(),
+            is_leaving: pod.metadata.deletion_timestamp.is_some(),
+            came: known.map_or(now, |known| known.came),
+            ran: known.and_then(|known| known.ran),
+        };
+        if seen.ran.is_none() && matches!(seen.phase.as_str(), "Running" | "Succeeded") {
+            seen.ran = Some(now);
+            if seen.owner != "DaemonSet" {
+                self.last_running = Some(now);
+            }
+        }
+        let changed = known.is_none_or(|known| {
+            (&known.phase, &known.node, known.is_leaving) != (&seen.phase, &seen.node, seen.is_leaving)
+        });
+        self.pods.insert(uid, seen);
+        changed
+    }
+}
+
+enum Changed {
+    Pod(Box<Pod>),
+    PodGone(String),
+    Node(Box<Node>),
+    NodeGone(String),
+    Claim(Box<NodeClaim>),
+    ClaimGone(String),
+}
+
+/// Carries the steps out and watches until everything has settled.
+async fn watch(case: &Case, client: &Client) -> Result<Seen> {
+    let config = watcher::Config::default;
+    let pods = watcher::watcher(Api::<Pod>::all(client.clone()), config());
+    let nodes = watcher::watcher(Api::<Node>::all(client.clone()), config());
+    let claims = watcher::watcher(Api::<NodeClaim>::all(client.clone()), config());
+    let pods = pods.map(|event| {
+        event.map(|event| match event {
+            Event::Delete(pod) => Some(Changed::PodGone(pod.uid().unwrap_or_default())),
+            event => applied(event).map(|pod| Changed::Pod(Box::new(pod))),
+        })
+    });
+    let nodes = nodes.map(|event| {
+        event.map(|event| match event {
+            Event::Delete(node) => Some(Changed::NodeGone(node.name_any())),
+            event => applied(event).map(|node| Changed::Node(Box::new(node))),
+        })
+    });
+    let claims = claims.map(|event| {
+        event.map(|event| match event {
+            Event::Delete(claim) => Some(Changed::ClaimGone(claim.name_any())),
+            event => applied(event).map(|claim| Changed::Claim(Box::new(claim))),
+        })
+    });
+    let objects = futures::stream::select(nodes, claims);
+    let mut events = Box::pin(futures::stream::select(pods, objects));
+    let began = Instant::now();
+    let (steps, writer) = (case.steps.clone(), client.clone());
+    let mut stepping = Some(tokio::spawn(async move {
+        for step in steps {
+            tokio::time::sleep_until((began + step.at).into()).await;
+            act(&writer, &step.action).await?;
+        }
+        anyhow::Ok(())
+    }));
+    let mut seen = Seen {
+        began,
+        reached: None,
+        last_running: None,
+        settled: false,
+        pods: BTreeMap::new(),
+        gone: BTreeSet::new(),
+        nodes: BTreeMap::new(),
+        claims: BTreeMap::new(),
+    };
+    let quiet = if case.consolidates {
+        QUIET_IF_CONSOLIDATING
+    } else {
+        QUIET
+    };
+    let mut last_change = began;
+    let mut last_step = began;
+    loop {
+        if let Some(handle) = stepping.take_if(|handle| handle.is_finished()) {
+            handle.await??;
+            last_step = Instant::now();
+            last_change = last_step;
+        }
+        match tokio::time::timeout(TICK, events.next()).await {
+            Ok(Some(event)) => {
+                if event?.is_some_and(|event| seen.take(event)) {
+                    last_change = Instant::now();
+                }
+            }
+            Ok(None) => bail!("a watch ended"),
+            Err(_) => {}
+        }
+        if stepping.is_some() {
+            continue;
+        }
+        let all_run = seen.all_run(case);
+        if all_run && seen.reached.is_none() {
+            seen.reached = seen.last_running.or(Some(began));
+        }
+        let enough = if all_run { quiet } else { quiet.max(STUCK) };
+        seen.settled = last_change.elapsed() > enough;
+        if seen.settled || last_step.elapsed() > DEADLINE {
+            return Ok(seen);
+        }
+    }
+}
+
+fn applied<T>(event: Event<T>) -> Option<T> {
+    match event {
+        Event::Apply(object) | Event::InitApply(object) => Some(object),
+        _ => None,
+    }
+}
+
+async fn act(client: &Client, action: &Action) -> Result<()> {
+    match action {
+        Action::Create(object) => objects::create(client, object).await,
+        Action::Patch { kind, name, patch } => {
+            let api = objects::api(client, "apps/v1", kind);
+            api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+                .await
+                .with_context(|| format!("cannot patch {kind} {name}"))?;
+            Ok(())
+        }
+        Action::NodeNotReady { app } => {
+            let params = ListParams::default().labels(&format!("app={app}"));
+            let mut pods = Api::<Pod>::default_namespaced(client.clone())
+                .list(&params)
+                .await?
+                .items;
+            pods.sort_by_key(ResourceExt::name_any);
+            let node = pods
+                .iter()
+                .find_map(|pod| pod.spec.as_ref()?.node_name.as_deref());
+            match node {
+                Some(node) => not_ready(client, node).await,
+                None => Ok(()),
+            }
+        }
+        Action::NodesReady => {
+            let nodes = Api::<Node>::all(client.clone());
+            let patch = json!({"metadata": {"annotations": {NOT_READY: null}}});
+            for node in nodes.list(&ListParams::default()).await?.items {
+                if node.annotations().contains_key(NOT_READY) {
+                    nodes
+                        .patch(&node.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+                        .await?;
+                }
+            }
+            Ok(())
+        }
+    }
+}
+
+async fn not_ready(client: &Client, node: &str) -> Result<()> {
+    let nodes = Api::<Node>::all(client.clone());
+    let params = PatchParams::default();
+    let mark = json!({"metadata": {"annotations": {NOT_READY: "true"}}});
+    nodes.patch(node, &params, &Patch::Merge(&mark)).await?;
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
+    nodes
+        .patch_status(node, &params, &Patch::Strategic(&status))
+        .await?;
+    Ok(())
+}
