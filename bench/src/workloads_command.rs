@@ -10,7 +10,7 @@ use veneer_bench::sides::{Rates, Side, veneer_beside_this};
 use veneer_bench::workloads::report::{
     HEADER, Outcome, Verdict, append, judge, print_case, print_summary, read,
 };
-use veneer_bench::workloads::{generate, run};
+use veneer_bench::workloads::{Setup, generate, run};
 
 /// What is run.
 #[derive(Args)]
@@ -95,7 +95,13 @@ pub(crate) fn workloads(arguments: &Arguments) -> Result<bool> {
                 if find(&outcomes, seed, *rates, *side).is_some() {
                     continue;
                 }
-                let outcome = run(&case, *side, *rates, &veneer, arguments.logs.as_deref())
+                let setup = Setup {
+                    rates: *rates,
+                    veneer: &veneer,
+                    logs: arguments.logs.as_deref(),
+                    settle: true,
+                };
+                let outcome = run(&case, *side, setup)
                     .with_context(|| format!("seed {seed} on {side} at {rates} rates"))?;
                 if let Some(path) = &arguments.append {
                     append(path, &outcome)?;

@@ -33,28 +33,35 @@ const TICK: Duration = Duration::from_millis(250);
 /// What keeps kwok from turning a node ready again; see the testbed's `kwok.yaml`.
 const NOT_READY: &str = "testbed.veneer.io/not-ready";
 
+/// How a side is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// Request rates of kube-scheduler and kube-controller-manager.
+    pub rates: Rates,
+    /// The program `veneer`.
+    pub veneer: &'a Path,
+    /// Where the logs of a side are kept on which pods are left.
+    pub logs: Option<&'a Path>,
+    /// Whether to wait until nodes have stopped coming and going after all pods run.
+    pub settle: bool,
+}
+
 /// Runs one side of a case.
-pub fn run(case: &Case, side: Side, rates: Rates, veneer: &Path, logs: Option<&Path>) -> Result<Outcome> {
-    let running = Running::start(side, veneer, |options| rates.of(options).audited())?;
+pub fn run(case: &Case, side: Side, setup: Setup<'_>) -> Result<Outcome> {
+    let rates = setup.rates;
+    let running = Running::start(side, setup.veneer, |options| rates.of(options).audited())?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let outcome = runtime.block_on(drive(case, side, rates, &running))?;
-    if let Some(logs) = logs.filter(|_| !outcome.pending.is_empty()) {
-        keep_log(logs, case, side, rates, &running, &outcome)?;
+    let outcome = runtime.block_on(drive(case, side, setup, &running))?;
+    if let Some(logs) = setup.logs.filter(|_| !outcome.pending.is_empty()) {
+        keep_log(logs, case, &running, &outcome)?;
     }
     Ok(outcome)
 }
 
-fn keep_log(
-    logs: &Path,
-    case: &Case,
-    side: Side,
-    rates: Rates,
-    running: &Running,
-    outcome: &Outcome,
-) -> Result<()> {
-    let folder = logs.join(format!("{}-{side}-{rates}", case.seed));
+fn keep_log(logs: &Path, case: &Case, running: &Running, outcome: &Outcome) -> Result<()> {
+    let folder = logs.join(format!("{}-{}-{}", case.seed, outcome.side, outcome.rates));
     std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     std::fs::write(folder.join("provisioner.log"), running.log())?;
     let scheduler = running.cluster.log_of(veneer_testbed::Part::Scheduler);
@@ -67,15 +74,15 @@ fn keep_log(
     Ok(())
 }
 
-async fn drive(case: &Case, side: Side, rates: Rates, running: &Running) -> Result<Outcome> {
+async fn drive(case: &Case, side: Side, setup: Setup<'_>, running: &Running) -> Result<Outcome> {
     let client = running.client().await?;
     for object in &case.setting {
         objects::create(&client, object).await?;
     }
     objects::node_pools_ready(&client).await?;
     let cpu = cpu_seconds_of(running.process)?;
-    let requests = requests(running).len();
-    let seen = watch(case, &client).await?;
+    let before = requests(running);
+    let seen = watch(case, &client, setup.settle).await?;
     let seconds = |at: Option<Instant>| at.map(|at| at.duration_since(seen.began).as_secs_f64());
     let nodes = Api::<Node>::all(client.clone())
         .list(&ListParams::default())
@@ -89,15 +96,15 @@ async fn drive(case: &Case, side: Side, rates: Rates, running: &Running) -> Resu
         }
     }
     let movements = running.cluster.pod_movements();
-    let asked = self::requests(running);
-    let writes = asked.iter().filter(|(_, verb)| {
-        let verb = verb.as_str();
-        !matches!(verb, "get" | "list" | "watch")
-    });
+    let mut asked = requests(running);
+    asked.retain(|id, _| !before.contains_key(id));
+    let writes = asked
+        .values()
+        .filter(|verb| !matches!(verb.as_str(), "get" | "list" | "watch"));
     let waits: Vec<f64> = seen.pods.values().filter_map(SeenPod::wait).collect();
     Ok(Outcome {
         seed: case.seed,
-        rates,
+        rates: setup.rates,
         side,
         features: case.features.iter().map(ToString::to_string).collect(),
         pods: case.pods(),
@@ -116,7 +123,7 @@ async fn drive(case: &Case, side: Side, rates: Rates, running: &Running) -> Resu
         preemptions: movements.iter().filter(|event| is_preemption(event)).count(),
         processor_seconds: cpu_seconds_of(running.process)? - cpu,
         peak_memory_mib: memory_of(running.process)?,
-        requests: asked.len().saturating_sub(requests),
+        requests: asked.len(),
         writes: writes.count(),
     })
 }
@@ -314,8 +321,8 @@ enum Changed {
     ClaimGone(String),
 }
 
-/// Carries the steps out and watches until everything has settled.
-async fn watch(case: &Case, client: &Client) -> Result<Seen> {
+/// Carries the steps out and watches until everything has settled, or until all pods run.
+async fn watch(case: &Case, client: &Client, settle: bool) -> Result<Seen> {
     let config = watcher::Config::default;
     let pods = watcher::watcher(Api::<Pod>::all(client.clone()), config());
     let nodes = watcher::watcher(Api::<Node>::all(client.clone()), config());
@@ -387,6 +394,9 @@ async fn watch(case: &Case, client: &Client) -> Result<Seen> {
         let all_run = seen.all_run(case);
         if all_run && seen.reached.is_none() {
             seen.reached = seen.last_running.or(Some(began));
+        }
+        if all_run && !settle {
+            return Ok(seen);
         }
         let enough = if all_run { quiet } else { quiet.max(STUCK) };
         seen.settled = last_change.elapsed() > enough;

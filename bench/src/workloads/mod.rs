@@ -22,6 +22,6 @@ mod generate;
 mod pods;
 pub mod report;
 
-pub use drive::run;
+pub use drive::{Setup, run};
 pub use feature::Feature;
 pub use generate::generate;
