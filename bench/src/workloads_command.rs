@@ -60,7 +60,7 @@ pub(crate) fn workloads(arguments: &Arguments) -> Result<bool> {
     let mut out = std::io::stdout();
     if let Some(path) = &arguments.summary {
         let outcomes = read(path)?;
-        print_summary(&mut out, &outcomes)?;
+        print_summary(&mut out, &outcomes, Verdict::Good)?;
         return Ok(true);
     }
     let seeds = arguments.from..arguments.from + arguments.cases;
@@ -123,7 +123,7 @@ pub(crate) fn workloads(arguments: &Arguments) -> Result<bool> {
         }
     }
     outcomes.retain(|outcome| of_this_run.contains(&(outcome.seed, outcome.rates)));
-    print_summary(&mut out, &outcomes)?;
+    print_summary(&mut out, &outcomes, Verdict::Dearer)?;
     let is_failed = |(seed, rates): &(u64, Rates)| {
         let theirs = find(&outcomes, *seed, *rates, Side::Karpenter);
         let ours = find(&outcomes, *seed, *rates, Side::Veneer);

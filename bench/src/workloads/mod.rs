@@ -21,6 +21,7 @@ mod feature;
 mod generate;
 mod pods;
 pub mod report;
+mod seen;
 
 pub use drive::{Setup, run};
 pub use feature::Feature;

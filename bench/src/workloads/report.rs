@@ -192,12 +192,14 @@ pub fn print_case(out: &mut impl Write, theirs: &Outcome, ours: &Outcome) -> Res
 pub const HEADER: &str =
     " seed rates   verdict       pods run       seconds   nodes     $/h       evicted  features";
 
-/// Prints all cases of which both sides are known, and what they come to.
-pub fn print_summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
+/// Prints what all cases come to of which both sides are known, after those whose verdict is `least` or worse.
+pub fn print_summary(out: &mut impl Write, outcomes: &[Outcome], least: Verdict) -> Result<()> {
     let pairs = pairs(outcomes);
     writeln!(out, "\n{HEADER}")?;
     for (theirs, ours) in pairs.values() {
-        print_case(out, theirs, ours)?;
+        if judge(theirs, ours) <= least {
+            print_case(out, theirs, ours)?;
+        }
     }
     for rates in [Rates::Default, Rates::Raised] {
         let of_rates: Vec<_> = pairs
@@ -252,4 +254,65 @@ pub fn print_summary(out: &mut impl Write, outcomes: &[Outcome]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(pending: &[(&str, usize)], seconds: f64, price: f64) -> Outcome {
+        Outcome {
+            seed: 1,
+            rates: Rates::Default,
+            side: Side::Veneer,
+            features: Vec::new(),
+            pods: 10,
+            running: BTreeMap::new(),
+            pending: pending
+                .iter()
+                .map(|(app, pods)| ((*app).to_owned(), *pods))
+                .collect(),
+            daemon_pods_pending: 0,
+            pending_reasons: BTreeMap::new(),
+            all_running_seconds: Some(seconds),
+            last_running_seconds: Some(seconds),
+            mean_wait_seconds: 0.0,
+            longest_wait_seconds: 0.0,
+            settled: true,
+            nodes: 1,
+            list_dollars_per_hour: price,
+            evictions: 0,
+            preemptions: 0,
+            processor_seconds: 0.0,
+            peak_memory_mib: 0.0,
+            requests: 0,
+            writes: 0,
+        }
+    }
+
+    #[test]
+    fn a_verdict_says_what_is_worse_with_us() {
+        let theirs = outcome(&[], 10.0, 1.0);
+        for (ours, verdict) in [
+            (outcome(&[], 11.9, 1.04), Verdict::Good),
+            (outcome(&[], 12.1, 1.0), Verdict::Later),
+            (outcome(&[], 5.0, 1.06), Verdict::Dearer),
+            (outcome(&[], 20.0, 2.0), Verdict::LaterAndDearer),
+            (outcome(&[("a", 1)], 5.0, 0.5), Verdict::Fail),
+        ] {
+            assert_eq!(judge(&theirs, &ours), verdict, "{ours:?}");
+        }
+        // Of a long run two seconds are little.
+        assert_eq!(
+            judge(&outcome(&[], 100.0, 1.0), &outcome(&[], 104.0, 1.0)),
+            Verdict::Good
+        );
+        let limited = outcome(&[("a", 2)], 10.0, 1.0);
+        assert_eq!(judge(&limited, &outcome(&[("a", 2)], 10.0, 1.0)), Verdict::Good);
+        assert_eq!(
+            judge(&limited, &outcome(&[("b", 2)], 10.0, 1.0)),
+            Verdict::Different
+        );
+        assert_eq!(judge(&limited, &outcome(&[("b", 3)], 10.0, 1.0)), Verdict::Fail);
+    }
 }
