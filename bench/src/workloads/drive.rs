@@ -118,6 +118,7 @@ async fn drive(case: &Case, side: Side, setup: Setup<'_>, running: &Running) -> 
         mean_wait_seconds: waits.iter().sum::<f64>() / waits.len().max(1) as f64,
         longest_wait_seconds: waits.iter().copied().fold(0.0, f64::max),
         settled: seen.settled,
+        cpus_over_limit: cpus_over_limit(case, &seen),
         nodes: nodes.items.len(),
         list_dollars_per_hour: prices(&client).await?.list,
         evictions: movements.iter().filter(|event| is_eviction(event)).count(),
@@ -127,6 +128,16 @@ async fn drive(case: &Case, side: Side, setup: Setup<'_>, running: &Running) -> 
         requests: asked.len(),
         writes: writes.count(),
     })
+}
+
+/// How many CPUs the NodePools had at the worst time beyond their limits.
+fn cpus_over_limit(case: &Case, seen: &Seen) -> f64 {
+    let over = case.setting.iter().filter_map(|object| {
+        let limit: f64 = object.pointer("/spec/limits/cpu")?.as_str()?.parse().ok()?;
+        let most = seen.most_cpus.get(object.pointer("/metadata/name")?.as_str()?)?;
+        Some((most - limit).max(0.0))
+    });
+    over.fold(0.0, f64::max)
 }
 
 /// The provisioner's requests by their id, with their verbs. A watch is one request.

@@ -37,6 +37,9 @@ pub struct Outcome {
     pub longest_wait_seconds: f64,
     /// Whether all was quiet at the end; otherwise the deadline came first.
     pub settled: bool,
+    /// How many CPUs a NodePool had at any time beyond its limit. Nodes of Karpenter's KWOK provider have as their capacity what
+    /// was requested of them, and Karpenter counts that, so that its NodePools exceed their limits.
+    pub cpus_over_limit: f64,
     pub nodes: usize,
     pub list_dollars_per_hour: f64,
     pub evictions: usize,
@@ -62,8 +65,10 @@ impl Outcome {
 /// What our outcome is beside Karpenter's.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum Verdict {
-    /// A pod waits with us that runs with Karpenter.
+    /// A pod waits with us that runs with Karpenter, or we exceed a limit.
     Fail,
+    /// A pod waits with us that runs with Karpenter, which exceeds a limit.
+    Limited,
     /// Neither side runs everything, and other pods wait with us.
     Different,
     /// More than 5 % and two seconds later, and more than 5 % dearer.
@@ -80,6 +85,7 @@ impl fmt::Display for Verdict {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.pad(match self {
             Verdict::Fail => "FAIL",
+            Verdict::Limited => "limited",
             Verdict::Different => "different",
             Verdict::LaterAndDearer => "later, dearer",
             Verdict::Later => "later",
@@ -92,8 +98,16 @@ impl fmt::Display for Verdict {
 /// Compares the two sides of one case.
 #[must_use]
 pub fn judge(theirs: &Outcome, ours: &Outcome) -> Verdict {
-    if ours.pending_total() > theirs.pending_total() {
+    if ours.cpus_over_limit > 0.0 {
         return Verdict::Fail;
+    }
+    if ours.pending_total() > theirs.pending_total() {
+        let is_limited = theirs.cpus_over_limit > 0.0;
+        return if is_limited {
+            Verdict::Limited
+        } else {
+            Verdict::Fail
+        };
     }
     let fewer = ours.pending.iter().any(|(app, pending)| {
         let of_theirs = theirs.pending.get(app).copied().unwrap_or_default();
@@ -178,8 +192,8 @@ pub fn print_case(out: &mut impl Write, theirs: &Outcome, ours: &Outcome) -> Res
     if verdict <= Verdict::Different {
         writeln!(
             out,
-            "      pending with us {:?}, with Karpenter {:?}",
-            ours.pending, theirs.pending
+            "      pending with us {:?}, with Karpenter {:?}; CPUs over a limit with us {}, with Karpenter {}",
+            ours.pending, theirs.pending, ours.cpus_over_limit, theirs.cpus_over_limit
         )?;
         for (reason, pods) in &ours.pending_reasons {
             writeln!(out, "      {pods} pods: {reason}")?;
@@ -279,6 +293,7 @@ mod tests {
             mean_wait_seconds: 0.0,
             longest_wait_seconds: 0.0,
             settled: true,
+            cpus_over_limit: 0.0,
             nodes: 1,
             list_dollars_per_hour: price,
             evictions: 0,
@@ -302,6 +317,10 @@ mod tests {
         ] {
             assert_eq!(judge(&theirs, &ours), verdict, "{ours:?}");
         }
+        let mut greedy = theirs.clone();
+        greedy.cpus_over_limit = 8.0;
+        assert_eq!(judge(&theirs, &greedy), Verdict::Fail);
+        assert_eq!(judge(&greedy, &outcome(&[("a", 1)], 5.0, 0.5)), Verdict::Limited);
         // Of a long run two seconds are little.
         assert_eq!(
             judge(&outcome(&[], 100.0, 1.0), &outcome(&[], 104.0, 1.0)),

@@ -41,6 +41,10 @@ pub(super) struct Seen {
     /// By name, what of it matters.
     nodes: BTreeMap<String, (bool, usize, bool)>,
     claims: BTreeMap<String, (bool, bool)>,
+    /// The NodePool and the CPUs of each node, by its name.
+    cpus: BTreeMap<String, (String, f64)>,
+    /// The most CPUs that the nodes of each NodePool had at any time.
+    pub(super) most_cpus: BTreeMap<String, f64>,
 }
 
 impl Seen {
@@ -54,6 +58,8 @@ impl Seen {
             gone: BTreeSet::new(),
             nodes: BTreeMap::new(),
             claims: BTreeMap::new(),
+            cpus: BTreeMap::new(),
+            most_cpus: BTreeMap::new(),
         }
     }
 
@@ -105,6 +111,7 @@ impl Seen {
             Changed::Pod(pod) => self.take_pod(&pod, now),
             Changed::PodGone(uid) => self.gone.insert(uid),
             Changed::Node(node) => {
+                self.count_cpus(&node);
                 let spec = node.spec.clone().unwrap_or_default();
                 let conditions = node.status.clone().and_then(|status| status.conditions);
                 let is_ready = conditions
@@ -115,7 +122,10 @@ impl Seen {
                 let state = (node.metadata.deletion_timestamp.is_some(), taints, is_ready);
                 self.nodes.insert(node.name_any(), state) != Some(state)
             }
-            Changed::NodeGone(name) => self.nodes.remove(&name).is_some(),
+            Changed::NodeGone(name) => {
+                self.cpus.remove(&name);
+                self.nodes.remove(&name).is_some()
+            }
             Changed::Claim(claim) => {
                 let id = claim
                     .status
@@ -126,6 +136,17 @@ impl Seen {
             }
             Changed::ClaimGone(name) => self.claims.remove(&name).is_some(),
         }
+    }
+
+    fn count_cpus(&mut self, node: &Node) {
+        let label = |key: &str| node.labels().get(key).cloned().unwrap_or_default();
+        let pool = label("karpenter.sh/nodepool");
+        let cpus = label("karpenter.kwok.sh/instance-cpu").parse().unwrap_or(0.0);
+        self.cpus.insert(node.name_any(), (pool.clone(), cpus));
+        let of_pool = self.cpus.values().filter(|(other, _)| *other == pool);
+        let total: f64 = of_pool.map(|(_, cpus)| cpus).sum();
+        let most = self.most_cpus.entry(pool).or_default();
+        *most = most.max(total);
     }
 
     fn take_pod(&mut self, pod: &Pod, now: Instant) -> bool {
