@@ -10,3 +10,4 @@ pub mod measure;
 pub mod objects;
 pub mod prices;
 pub mod sides;
+pub mod workloads;

@@ -10,6 +10,7 @@ mod instructions;
 mod overlay;
 mod schedule;
 mod standalone;
+mod workloads_command;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
@@ -55,6 +56,8 @@ enum What {
     },
     /// Standalone mode and Karpenter on real clusters: the same manifests, kwok nodes
     Standalone(standalone::Arguments),
+    /// Random clusters and workloads on Karpenter and on standalone mode; fails if ours leaves a pod that Karpenter runs
+    Workloads(workloads_command::Arguments),
     /// Instructions of three fixed workloads (callgrind) against those on record
     Instructions {
         /// Puts the counts on record
@@ -89,6 +92,12 @@ fn main() -> Result<()> {
         What::OverlayOurs { case } => overlay::ours(&case),
         What::Explain { pods, nodes, mix } => explain::side_by_side(pods, nodes, mix),
         What::Standalone(arguments) => standalone::side_by_side(&arguments),
+        What::Workloads(arguments) => {
+            if workloads_command::workloads(&arguments)? {
+                return Ok(());
+            }
+            anyhow::bail!("pods are left that Karpenter runs: see the cases that say FAIL")
+        }
         What::Instructions { record } => instructions::compare(record),
         What::Workload { which } => instructions::run(which),
         What::Schedule { pods, mix, types } => schedule::side_by_side(&pods, &mix, &types),

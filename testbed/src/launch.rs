@@ -80,6 +80,8 @@ pub(crate) fn readiness(part: Part, port: u16) -> Vec<String> {
         Part::Moto => ("http", &["/_testbed/ready"]),
         // The namespace comes from a controller that readyz does not wait for, and Pods cannot do without it.
         Part::ApiServer => ("https", &["/readyz", "/api/v1/namespaces/default"]),
+        // Older schedulers have /healthz alone.
+        Part::Scheduler if part::has_older_kubernetes() => ("https", &["/healthz"]),
         Part::Scheduler => ("https", &["/readyz"]),
         Part::ControllerManager => ("https", &["/healthz"]),
     };

@@ -1,6 +1,7 @@
 //! The parts a cluster is made of, and where their binaries are.
 //!
-//! `testbed/parts/build` puts the binaries into a cache outside the repository; this module only looks there.
+//! `testbed/parts/build` puts the binaries into a cache outside the repository; this module only looks there. With
+//! `VENEER_KUBERNETES` in the environment, as in `VENEER_KUBERNETES=1.30`, the Kubernetes parts are those of that version.
 
 use std::env;
 use std::fmt;
@@ -46,7 +47,12 @@ impl Part {
 
     /// The binary of this part, or an error that says how to build it.
     pub(crate) fn binary(self) -> Result<PathBuf, Error> {
-        built(self.name())
+        match (self, kubernetes_version()) {
+            (Part::ApiServer | Part::Scheduler | Part::ControllerManager, Some(version)) => {
+                built_in(&format!("kubernetes-{version}"), self.name())
+            }
+            _ => built(self.name()),
+        }
     }
 }
 
@@ -54,6 +60,18 @@ impl fmt::Display for Part {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(self.name())
     }
+}
+
+/// The version of Kubernetes that was asked for instead of the newest.
+fn kubernetes_version() -> Option<String> {
+    env::var("VENEER_KUBERNETES")
+        .ok()
+        .filter(|version| !version.is_empty())
+}
+
+/// Whether the Kubernetes parts are not of the newest version.
+pub(crate) fn has_older_kubernetes() -> bool {
+    kubernetes_version().is_some()
 }
 
 /// The texts of Karpenter's own CustomResourceDefinitions (its core ones and its KWOK provider's), in the version
@@ -97,7 +115,11 @@ pub(crate) fn cache() -> Result<PathBuf, Error> {
 }
 
 fn built(name: &'static str) -> Result<PathBuf, Error> {
-    let path = cache()?.join("parts/bin").join(name);
+    built_in("", name)
+}
+
+fn built_in(folder: &str, name: &'static str) -> Result<PathBuf, Error> {
+    let path = cache()?.join("parts/bin").join(folder).join(name);
     if path.exists() {
         Ok(path)
     } else {
