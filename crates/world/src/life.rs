@@ -16,7 +16,6 @@ use crate::manifests;
 use crate::objects::{node_of, whole};
 use crate::rng::Rng;
 use crate::scenario::{Interrupt, PriceChange};
-use crate::scheduler;
 use crate::workloads;
 use crate::world::{Event, World};
 
@@ -321,11 +320,16 @@ impl World {
     pub(crate) fn bind_pods(&mut self) -> bool {
         self.collect_pods();
         let mut changed = self.start_daemons();
-        if !self.pods_changed {
+        let is_due = self.scheduler.look_again().is_some_and(|at| at <= self.now);
+        if !self.pods_changed && !is_due {
             return changed;
         }
-        self.pods_changed = false;
-        let bindings = self.scheduler.schedule(&self.objects);
+        let pods_changed = std::mem::take(&mut self.pods_changed);
+        let bindings = self.scheduler.schedule(&self.objects, self.now, pods_changed);
+        for key in &bindings.taken_back {
+            self.objects.take_nomination_back(key);
+            changed = true;
+        }
         for (key, node) in &bindings.bound {
             self.objects.bind(key, node, self.now);
             let pod = pod_of(self, key);
@@ -374,7 +378,7 @@ impl World {
             .objects
             .nodes
             .iter()
-            .filter(|(name, node)| !self.with_daemons.contains(*name) && scheduler::takes_pods(node))
+            .filter(|(name, node)| !self.with_daemons.contains(*name) && workloads::takes_daemons(node))
             .map(|(_, node)| Arc::clone(node))
             .collect();
         let sets: Vec<_> = self.objects.daemon_sets.values().cloned().collect();
