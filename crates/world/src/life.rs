@@ -252,6 +252,12 @@ impl World {
         if self.objects.nodes.contains_key(&machine.claim) {
             return false;
         }
+        let wait = self.scenario.cloud.ready.0;
+        let is_ready = if wait > SignedDuration::ZERO {
+            "False"
+        } else {
+            "True"
+        };
         let mut labels = machine.described.labels.clone();
         labels.insert(kubernetes::HOSTNAME.to_owned(), machine.claim.clone());
         let node = Node {
@@ -272,11 +278,28 @@ impl World {
             status: Some(NodeStatus {
                 capacity: Some(machine.described.capacity.clone()),
                 allocatable: Some(machine.described.allocatable.clone()),
-                conditions: Some(vec![ready("True")]),
+                conditions: Some(vec![ready(is_ready)]),
                 ..NodeStatus::default()
             }),
         };
         self.objects.add_node(node, self.now);
+        if wait > SignedDuration::ZERO {
+            self.at(wait, Event::Ready(id.to_owned()));
+        }
+        true
+    }
+
+    /// The network and everything else that a new node needs is there.
+    pub(crate) fn node_ready(&mut self, id: &str) -> bool {
+        let machine = self.cloud.machines.get(id);
+        let Some(machine) = machine.filter(|one| one.state == State::Running) else {
+            return false;
+        };
+        let node = machine.claim.clone();
+        self.objects.edit_node(&node, |node| {
+            node.status.get_or_insert_default().conditions = Some(vec![ready("True")]);
+        });
+        self.pods_changed = true;
         true
     }
 
@@ -328,6 +351,9 @@ impl World {
         let bindings = self.scheduler.schedule(&self.objects, self.now, pods_changed);
         for key in &bindings.taken_back {
             self.objects.take_nomination_back(key);
+            self.say(format!(
+                "{key} fits nowhere; the scheduler takes its nomination back"
+            ));
             changed = true;
         }
         for (key, node) in &bindings.bound {

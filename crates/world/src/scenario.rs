@@ -203,6 +203,8 @@ pub struct Cloud {
     pub launch: Span,
     /// How long an instance takes until its node is ready: the shortest and the longest.
     pub boot: (Span, Span),
+    /// How long a new node takes from joining to ready.
+    pub ready: Span,
     /// How long an instance takes to end.
     pub terminate: Span,
     /// How long a running instance takes to stop, and one that hibernates.
@@ -220,6 +222,7 @@ impl Default for Cloud {
         Self {
             launch: Span::seconds(4),
             boot: (Span::seconds(40), Span::seconds(70)),
+            ready: Span::default(),
             terminate: Span::seconds(30),
             stop: (Span::seconds(40), Span::seconds(90)),
             start: (Span::seconds(25), Span::seconds(15)),

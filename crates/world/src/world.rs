@@ -46,6 +46,8 @@ pub(crate) enum Event {
     LaunchDone(Arc<NodeClaim>, Vec<LaunchOption>, u64),
     /// The node of an instance joins.
     Joins(String),
+    /// The node of an instance becomes ready.
+    Ready(String),
     /// An instance is gone.
     Gone(String),
     /// An instance has stopped.
@@ -281,6 +283,7 @@ impl World {
                 true
             }
             Event::Joins(id) => self.joins(&id),
+            Event::Ready(id) => self.node_ready(&id),
             Event::Gone(id) => self.instance_gone(&id),
             Event::Stopped(id) => self.instance_stopped(&id),
             Event::Notice(id) => self.notice(&id),

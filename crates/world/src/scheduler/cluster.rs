@@ -96,6 +96,8 @@ pub struct Decision {
     pub feasible: Vec<String>,
     /// Those of them with the best score; kube-scheduler takes any, the world takes the first.
     pub best: Vec<String>,
+    /// Whether it stays nominated even when it fits nowhere.
+    pub keeps_nomination: bool,
 }
 
 /// What the scheduler is told beside nodes and pods.
@@ -199,6 +201,10 @@ impl<'a> ClusterState<'a> {
         Decision {
             feasible: names(&nodes.0),
             best: names(&nodes.1),
+            keeps_nomination: self
+                .classes
+                .get(id)
+                .is_some_and(|class| !nominated::ends_when_refused(class)),
         }
     }
 

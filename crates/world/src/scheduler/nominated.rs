@@ -2,8 +2,8 @@
 //!
 //! For a node, the pods that are nominated for it and are at least as important are counted as if they ran there; a pod has to
 //! fit with them and without them. When a pod that is nominated is refused everywhere, its nomination is taken back,
-//! unless it may not preempt others: kube-scheduler decides about nominations when it looks for pods to preempt, and of such
-//! a pod it does not come to that.
+//! unless it may not preempt others or waits for a claim: kube-scheduler decides about nominations when it looks for pods to
+//! preempt, and of such a pod it does not come to that.
 
 use super::class::{Class, ClassId};
 use super::cluster::Attempt;
@@ -20,5 +20,5 @@ pub(super) fn others(attempt: &Attempt<'_, '_>, at: usize) -> Vec<ClassId> {
 
 /// Whether a nomination ends when the pod is refused everywhere.
 pub(super) const fn ends_when_refused(class: &Class) -> bool {
-    !class.never_preempts
+    !class.never_preempts && !class.waits_for_claim
 }
