@@ -169,7 +169,7 @@ fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
 /// Workloads whose pods may not all go to one place, of different importance.
 fn constrained(rng: &mut Rng, workload: &dyn Fn(&str, &str, u64, u64) -> Value) -> Vec<Value> {
     let mut workloads = Vec::new();
-    for (name, pool, most) in [("zonal", "a", 10), ("hosts", "b", 3), ("apart", "b", 2)] {
+    for (name, pool, most) in [("zonal", "a", 6), ("hosts", "b", 3), ("apart", "b", 2)] {
         let mut one = workload(name, pool, 1, 1 + rng.below(most));
         let selector = json!({"matchLabels": {"app.kubernetes.io/name": name}});
         let hostname = "kubernetes.io/hostname";
@@ -184,7 +184,7 @@ fn constrained(rng: &mut Rng, workload: &dyn Fn(&str, &str, u64, u64) -> Value) 
             }
         }
         spec["priority"] = json!(10 * rng.below(2));
-        if rng.chance(0.6) {
+        if rng.chance(0.7) {
             workloads.push(one);
         }
     }
@@ -232,6 +232,14 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         };
         events.push(event);
     }
+    // When all is calm again there is more to do: whatever fits has to run soon.
+    for (name, least, most) in [("zonal", 6, 12), ("hosts", 2, 4)] {
+        let replicas = least + placement.below(most - least + 1);
+        if workloads.iter().any(|one| one.get("name") == Some(&json!(name))) {
+            let at = format!("{}s", history.minutes * 60 + 60);
+            events.push(json!({"at": at, "scale": {"workload": name, "replicas": replicas, "for": "3h"}}));
+        }
+    }
     let scenario = json!({
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
         "loadInterval": "30s",
@@ -247,7 +255,7 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         "workloads": workloads,
         "cloud": {"launch": "2s", "boot": ["10s", "40s"], "ready": format!("{}s", placement.below(10)), "terminate": "10s",
             "spotInterruptionsPerHour": 1.0},
-        "scheduler": {"backOff": placement.chance(0.5)},
+        "scheduler": {"backOff": placement.chance(0.7)},
         "commitments": {"refresh": format!("{REFRESH}s"), "delay": "20s",
             "reservedInstances": [{"instanceType": "m5.large", "count": 1 + rng.below(2)}],
             "savingsPlans": [{"family": "m5", "commitment": 0.15 * (1.0 + rng.unit())}]},

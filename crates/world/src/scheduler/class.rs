@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
     NodeSelector, Pod, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration,
     TopologySpreadConstraint,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use veneer_api::labels::veneer;
 use veneer_engine::plan::is_deleting;
 
@@ -212,16 +212,23 @@ fn default_spread(pod: &Pod, owners: &[Owner]) -> Vec<Constraint> {
         } else {
             controller.is_some_and(|one| one.kind == owner.kind && one.name == owner.name)
         };
-        if is_its {
-            let equal = owner.selector.match_labels.iter().flatten();
+        if !is_its {
+            continue;
+        }
+        let equal = owner.selector.match_labels.iter().flatten();
+        let expressions = together.match_expressions.get_or_insert_default();
+        if owner.kind == "Service" {
             let equal = equal.map(|(key, value)| (key.clone(), value.clone()));
             together.match_labels.get_or_insert_default().extend(equal);
-            let expressions = owner.selector.match_expressions.iter().flatten().cloned();
-            together
-                .match_expressions
-                .get_or_insert_default()
-                .extend(expressions);
+        } else {
+            // What a controller selects is demanded as well, even if no pod can have both.
+            expressions.extend(equal.map(|(key, value)| LabelSelectorRequirement {
+                key: key.clone(),
+                operator: "In".to_owned(),
+                values: Some(vec![value.clone()]),
+            }));
         }
+        expressions.extend(owner.selector.match_expressions.iter().flatten().cloned());
     }
     if super::selector::is_empty(&together) {
         return Vec::new();
