@@ -32,7 +32,7 @@ const PODS: u64 = 30;
 /// How many clusters; the long run asks for more.
 fn cases() -> u64 {
     let asked = std::env::var("VENEER_SCHEDULER_CASES").ok();
-    asked.map_or(14, |text| text.parse().unwrap())
+    asked.map_or(24, |text| text.parse().unwrap())
 }
 
 fn of<T: DeserializeOwned>(value: &Value) -> T {

@@ -172,18 +172,23 @@ fn constrained(rng: &mut Rng, workload: &dyn Fn(&str, &str, u64, u64) -> Value) 
     for (name, pool, most) in [("zonal", "a", 6), ("hosts", "b", 3), ("apart", "b", 2)] {
         let mut one = workload(name, pool, 1, 1 + rng.below(most));
         let selector = json!({"matchLabels": {"app.kubernetes.io/name": name}});
-        let hostname = "kubernetes.io/hostname";
-        let spread = |key: &str| json!([{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]);
-        let spec = &mut one["template"]["spec"];
-        match name {
-            "zonal" => spec["topologySpreadConstraints"] = spread("topology.kubernetes.io/zone"),
-            "hosts" => spec["topologySpreadConstraints"] = spread(hostname),
+        let spread = |key: &str| {
+            let constraint = json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
+            ("topologySpreadConstraints", json!([constraint]))
+        };
+        let (field, value) = match name {
+            "zonal" => spread(kubernetes::ZONE),
+            "hosts" => spread(kubernetes::HOSTNAME),
             _ => {
-                spec["affinity"]["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] =
-                    json!([{"topologyKey": hostname, "labelSelector": selector}]);
+                let terms = json!([{"topologyKey": kubernetes::HOSTNAME, "labelSelector": selector}]);
+                let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+                ("affinity", json!({"podAntiAffinity": required}))
             }
+        };
+        if let Some(spec) = one.pointer_mut("/template/spec").and_then(Value::as_object_mut) {
+            spec.insert(field.to_owned(), value);
+            spec.insert("priority".to_owned(), json!(10 * rng.below(2)));
         }
-        spec["priority"] = json!(10 * rng.below(2));
         if rng.chance(0.7) {
             workloads.push(one);
         }
