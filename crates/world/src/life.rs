@@ -16,7 +16,6 @@ use crate::manifests;
 use crate::objects::{node_of, whole};
 use crate::rng::Rng;
 use crate::scenario::{Interrupt, PriceChange};
-use crate::scheduler;
 use crate::workloads;
 use crate::world::{Event, World};
 
@@ -253,6 +252,12 @@ impl World {
         if self.objects.nodes.contains_key(&machine.claim) {
             return false;
         }
+        let wait = self.scenario.cloud.ready.0;
+        let is_ready = if wait > SignedDuration::ZERO {
+            "False"
+        } else {
+            "True"
+        };
         let mut labels = machine.described.labels.clone();
         labels.insert(kubernetes::HOSTNAME.to_owned(), machine.claim.clone());
         let node = Node {
@@ -273,11 +278,28 @@ impl World {
             status: Some(NodeStatus {
                 capacity: Some(machine.described.capacity.clone()),
                 allocatable: Some(machine.described.allocatable.clone()),
-                conditions: Some(vec![ready("True")]),
+                conditions: Some(vec![ready(is_ready)]),
                 ..NodeStatus::default()
             }),
         };
         self.objects.add_node(node, self.now);
+        if wait > SignedDuration::ZERO {
+            self.at(wait, Event::Ready(id.to_owned()));
+        }
+        true
+    }
+
+    /// The network and everything else that a new node needs is there.
+    pub(crate) fn node_ready(&mut self, id: &str) -> bool {
+        let machine = self.cloud.machines.get(id);
+        let Some(machine) = machine.filter(|one| one.state == State::Running) else {
+            return false;
+        };
+        let node = machine.claim.clone();
+        self.objects.edit_node(&node, |node| {
+            node.status.get_or_insert_default().conditions = Some(vec![ready("True")]);
+        });
+        self.pods_changed = true;
         true
     }
 
@@ -321,11 +343,19 @@ impl World {
     pub(crate) fn bind_pods(&mut self) -> bool {
         self.collect_pods();
         let mut changed = self.start_daemons();
-        if !self.pods_changed {
+        let is_due = self.scheduler.look_again().is_some_and(|at| at <= self.now);
+        if !self.pods_changed && !is_due {
             return changed;
         }
-        self.pods_changed = false;
-        let bindings = self.scheduler.schedule(&self.objects);
+        let pods_changed = std::mem::take(&mut self.pods_changed);
+        let bindings = self.scheduler.schedule(&self.objects, self.now, pods_changed);
+        for key in &bindings.taken_back {
+            self.objects.take_nomination_back(key);
+            self.say(format!(
+                "{key} fits nowhere; the scheduler takes its nomination back"
+            ));
+            changed = true;
+        }
         for (key, node) in &bindings.bound {
             self.objects.bind(key, node, self.now);
             let pod = pod_of(self, key);
@@ -374,7 +404,7 @@ impl World {
             .objects
             .nodes
             .iter()
-            .filter(|(name, node)| !self.with_daemons.contains(*name) && scheduler::takes_pods(node))
+            .filter(|(name, node)| !self.with_daemons.contains(*name) && workloads::takes_daemons(node))
             .map(|(_, node)| Arc::clone(node))
             .collect();
         let sets: Vec<_> = self.objects.daemon_sets.values().cloned().collect();

@@ -123,6 +123,7 @@ impl Objects {
             status.phase = Some("Running".to_owned());
             status.start_time = Some(Time(whole(now)));
             status.conditions = None;
+            forget_nomination(pod);
         });
         self.by_node
             .entry(node.to_owned())
@@ -249,7 +250,7 @@ impl Objects {
         }
     }
 
-    /// Notes it; the scheduler of the world fills nodes in the order in which the engine plans them anyway.
+    /// Tells the scheduler which node a pod is expected on, or that it is expected nowhere.
     fn nominate(&mut self, target: &Target, node: Option<&str>) -> Written {
         let pod = self
             .pods
@@ -263,6 +264,11 @@ impl Objects {
             None => annotations.remove(veneer::NOMINATED),
         };
         Written::Changed
+    }
+
+    /// The scheduler does not expect a pod on a node any more.
+    pub fn take_nomination_back(&mut self, key: &str) {
+        self.edit_pod(key, forget_nomination);
     }
 
     /// Changes a claim as long as it is the one that was meant.
@@ -397,6 +403,12 @@ impl Objects {
             }
         }
         Ok(())
+    }
+}
+
+fn forget_nomination(pod: &mut Pod) {
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(veneer::NOMINATED);
     }
 }
 

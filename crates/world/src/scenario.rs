@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -121,6 +121,9 @@ pub struct Scenario {
     /// How the cloud behaves.
     #[serde(default)]
     pub cloud: Cloud,
+    /// How the scheduler behaves.
+    #[serde(default)]
+    pub scheduler: Scheduler,
     /// What is paid for already.
     #[serde(default)]
     pub commitments: Commitments,
@@ -200,6 +203,8 @@ pub struct Cloud {
     pub launch: Span,
     /// How long an instance takes until its node is ready: the shortest and the longest.
     pub boot: (Span, Span),
+    /// How long a new node takes from joining to ready.
+    pub ready: Span,
     /// How long an instance takes to end.
     pub terminate: Span,
     /// How long a running instance takes to stop, and one that hibernates.
@@ -217,6 +222,7 @@ impl Default for Cloud {
         Self {
             launch: Span::seconds(4),
             boot: (Span::seconds(40), Span::seconds(70)),
+            ready: Span::default(),
             terminate: Span::seconds(30),
             stop: (Span::seconds(40), Span::seconds(90)),
             start: (Span::seconds(25), Span::seconds(15)),
@@ -224,6 +230,16 @@ impl Default for Cloud {
             capacity: Vec::new(),
         }
     }
+}
+
+/// How the scheduler behaves.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase", default)]
+pub struct Scheduler {
+    /// What every pod must satisfy beside its own affinity (`addedAffinity` of kube-scheduler's NodeAffinityArgs).
+    pub added_affinity: Option<NodeSelector>,
+    /// Whether refused pods wait 1 s, then 2 s, up to 10 s before they are tried again.
+    pub back_off: bool,
 }
 
 /// A kind of instance and how many of it there are.

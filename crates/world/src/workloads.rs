@@ -5,11 +5,15 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Container, Node, Pod, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use veneer_engine::plan::is_deleting;
+use veneer_engine::taints::is_of_start;
 
 use crate::rng::Rng;
 use crate::scenario::{Jobs, Replicas, Workload};
+use crate::scheduler::Owner;
 
 /// The label by which a pod names its workload.
 pub(crate) const WORKLOAD: &str = "app.kubernetes.io/name";
@@ -123,6 +127,40 @@ pub(crate) fn pod(workload: &Workload, number: u64) -> Pod {
         });
     }
     pod
+}
+
+/// Whether the pods of DaemonSets start on a node.
+#[must_use]
+pub(crate) fn takes_daemons(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let is_ready = conditions
+        .unwrap_or_default()
+        .iter()
+        .any(|one| one.type_ == "Ready" && one.status == "True");
+    is_ready && !is_deleting(&node.metadata) && !taints.unwrap_or_default().iter().any(is_of_start)
+}
+
+/// What spreads the pods of a Deployment although they do not ask for it: the selector of its ReplicaSet.
+#[must_use]
+pub(crate) fn owner(workload: &Workload) -> Option<Owner> {
+    workload.replicas.as_ref()?;
+    let metadata = workload.template.as_ref().and_then(|one| one.metadata.as_ref());
+    let labels = metadata.and_then(|metadata| metadata.labels.as_ref());
+    let value = labels.and_then(|labels| labels.get(WORKLOAD));
+    let value = value.unwrap_or(&workload.name).clone();
+    Some(Owner {
+        kind: "ReplicaSet".to_owned(),
+        namespace: workload.namespace.clone(),
+        name: workload.name.clone(),
+        selector: LabelSelector {
+            match_labels: Some(BTreeMap::from([(WORKLOAD.to_owned(), value)])),
+            match_expressions: None,
+        },
+    })
 }
 
 /// The pod of a DaemonSet on a node, if the node's labels let it there.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use veneer_api::NodeClaim;
@@ -20,9 +21,10 @@ use crate::manifests;
 use crate::objects::Objects;
 use crate::rival::Rival;
 use crate::scenario::{Scenario, ScenarioError};
-use crate::scheduler::Scheduler;
+use crate::scheduler::{self, Scheduler};
 use crate::statistics::Statistics;
 use crate::steerer::Steerer;
+use crate::workloads;
 
 /// Passes at one moment beyond this mean that the controllers never settle.
 const MAX_PASSES: usize = 200;
@@ -44,6 +46,8 @@ pub(crate) enum Event {
     LaunchDone(Arc<NodeClaim>, Vec<LaunchOption>, u64),
     /// The node of an instance joins.
     Joins(String),
+    /// The node of an instance becomes ready.
+    Ready(String),
     /// An instance is gone.
     Gone(String),
     /// An instance has stopped.
@@ -134,19 +138,28 @@ pub fn catalogue(scenario: &Scenario) -> Result<Arc<Catalogue>, ScenarioError> {
     Ok(Arc::new(catalogue))
 }
 
+fn scheduler_settings(scenario: &Scenario) -> scheduler::Settings {
+    scheduler::Settings {
+        added_affinity: scenario.scheduler.added_affinity.clone(),
+        back_off: scenario.scheduler.back_off,
+        ..scheduler::Settings::default()
+    }
+}
+
 impl World {
     /// The world of a scenario at its beginning.
     pub fn new(scenario: Arc<Scenario>, catalogue: Arc<Catalogue>, seed: u64) -> Result<Self, ScenarioError> {
         let prices = Prices::of(&catalogue);
         let rules = Rules::default();
         let start = scenario.start;
+        let owners = scenario.workloads.iter().filter_map(workloads::owner).collect();
         let mut world = Self {
             now: start,
             objects: Objects::default(),
             cloud: Cloud::new(&scenario.cloud),
             statistics: Statistics::default(),
             seed,
-            scheduler: Scheduler::new(&catalogue),
+            scheduler: Scheduler::new(scheduler_settings(&scenario), owners),
             cycle: Cycle::new(Arc::clone(&catalogue), rules.clone()),
             rules,
             prices,
@@ -270,6 +283,7 @@ impl World {
                 true
             }
             Event::Joins(id) => self.joins(&id),
+            Event::Ready(id) => self.node_ready(&id),
             Event::Gone(id) => self.instance_gone(&id),
             Event::Stopped(id) => self.instance_stopped(&id),
             Event::Notice(id) => self.notice(&id),
@@ -344,7 +358,9 @@ impl World {
             let (rival_acted, rival_looks) = self.rival_pass();
             changed |= rival_acted;
             if !changed {
-                self.wake_at(look_again.into_iter().chain(rival_looks).min());
+                let scheduler_looks = self.scheduler.look_again();
+                let looks = look_again.into_iter().chain(rival_looks).chain(scheduler_looks);
+                self.wake_at(looks.min());
                 self.statistics.pass_peak(self.objects.nodes.len());
                 return;
             }
@@ -492,6 +508,13 @@ impl World {
             steerer.forget(&scenario);
         }
         self.wake_after(SignedDuration::from_secs(1));
+    }
+
+    /// From now on the scheduler demands this of every pod, beside what the pod demands itself.
+    pub fn set_added_affinity(&mut self, added: Option<NodeSelector>) {
+        self.scheduler.set_added_affinity(added);
+        self.pods_changed = true;
+        self.wake_after(SignedDuration::ZERO);
     }
 
     /// Applies a manifest, as a user would.

@@ -2,9 +2,13 @@
 //!
 //! Each stands for a mistake in the decisions or in the executor, made at the seam between the two.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use veneer_engine::plan::{Action, Plan, Snapshot, provider_id};
+use veneer_api::labels::veneer;
+use veneer_engine::plan::{Action, Plan, Snapshot, Target, name, provider_id};
+
+use crate::objects::node_of;
 
 /// A mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,11 +37,13 @@ pub enum Bug {
     SkipsRegistration,
     /// Launches since the data was taken are not charged to the commitments.
     IgnoresTheCap,
+    /// Every pod that waits is nominated for one node, again and again.
+    Renominates,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::ForgetsToken,
         Self::ForgetsInstance,
         Self::LeavesOrphans,
@@ -50,6 +56,7 @@ impl Bug {
         Self::GivesUp,
         Self::SkipsRegistration,
         Self::IgnoresTheCap,
+        Self::Renominates,
     ];
 }
 
@@ -72,12 +79,7 @@ impl Bugs {
     pub(crate) fn spoil_snapshot(&self, snapshot: &mut Snapshot) {
         match self.bug {
             // The lifecycle needs them; only looks with pods that wait miss them.
-            Some(Bug::IgnoresInFlight)
-                if snapshot
-                    .pods
-                    .iter()
-                    .any(|pod| crate::objects::node_of(pod).is_none()) =>
-            {
+            Some(Bug::IgnoresInFlight) if snapshot.pods.iter().any(|pod| node_of(pod).is_none()) => {
                 snapshot.node_claims.retain(|claim| {
                     provider_id(claim).is_some() || claim.metadata.deletion_timestamp.is_some()
                 });
@@ -110,7 +112,7 @@ impl Bugs {
                     .filter(|one| one.metadata.deletion_timestamp.is_some())
                 {
                     plan.push(Action::PatchClaim {
-                        target: veneer_engine::plan::Target::from(&claim.metadata),
+                        target: Target::from(&claim.metadata),
                         labels: Default::default(),
                         annotations: Default::default(),
                         finalizers: Some(Vec::new()),
@@ -140,8 +142,29 @@ impl Bugs {
                     nodes.filter(|node| veneer_engine::plan::node_pool_of(&node.metadata).is_empty());
                 for node in foreign {
                     plan.push(Action::DeleteNode {
-                        target: veneer_engine::plan::Target::from(&node.metadata),
+                        target: Target::from(&node.metadata),
                     });
+                }
+            }
+            Some(Bug::Renominates) => {
+                plan.actions
+                    .retain(|action| !matches!(action, Action::Nominate { .. }));
+                for pod in snapshot.pods.iter().filter(|pod| node_of(pod).is_none()) {
+                    let wanted = pod.spec.as_ref().and_then(|spec| spec.node_selector.as_ref());
+                    let node = snapshot.nodes.iter().find(|node| {
+                        let pool = |labels: Option<&BTreeMap<String, String>>| labels?.get("pool").cloned();
+                        pool(node.metadata.labels.as_ref()).is_some()
+                            && pool(node.metadata.labels.as_ref()) == pool(wanted)
+                    });
+                    let annotations = pod.metadata.annotations.as_ref();
+                    let known = annotations.and_then(|list| list.get(veneer::NOMINATED));
+                    let node = node.map(|node| name(&node.metadata).to_owned());
+                    if let Some(node) = node.filter(|node| Some(node) != known) {
+                        plan.push(Action::Nominate {
+                            pod: Target::from(&pod.metadata),
+                            node,
+                        });
+                    }
                 }
             }
             Some(Bug::SkipsRegistration) => plan.actions.retain(|action| match action {

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::{NodeSelector, NodeSelectorRequirement, NodeSelectorTerm};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
+use veneer_api::labels::{karpenter, kubernetes};
 use veneer_engine::catalogue::kwok;
 use veneer_engine::instance_type::Catalogue;
 
@@ -33,7 +35,7 @@ pub struct History {
 }
 
 /// Kinds of fault that can be left out.
-pub const KINDS: [&str; 11] = [
+pub const KINDS: [&str; 12] = [
     "crash",
     "refuse",
     "launch",
@@ -45,6 +47,7 @@ pub const KINDS: [&str; 11] = [
     "fleet",
     "message",
     "split",
+    "scheduler",
 ];
 
 impl History {
@@ -163,6 +166,36 @@ fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
             "disruption": {"consolidationPolicy": "WhenEmptyOrUnderutilized", "consolidateAfter": "30s", "budgets": [{"nodes": "100%"}]}}})
 }
 
+/// Workloads whose pods may not all go to one place, of different importance.
+fn constrained(rng: &mut Rng, workload: &dyn Fn(&str, &str, u64, u64) -> Value) -> Vec<Value> {
+    let mut workloads = Vec::new();
+    for (name, pool, most) in [("zonal", "a", 6), ("hosts", "b", 3), ("apart", "b", 2)] {
+        let mut one = workload(name, pool, 1, 1 + rng.below(most));
+        let selector = json!({"matchLabels": {"app.kubernetes.io/name": name}});
+        let spread = |key: &str| {
+            let constraint = json!({"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector});
+            ("topologySpreadConstraints", json!([constraint]))
+        };
+        let (field, value) = match name {
+            "zonal" => spread(kubernetes::ZONE),
+            "hosts" => spread(kubernetes::HOSTNAME),
+            _ => {
+                let terms = json!([{"topologyKey": kubernetes::HOSTNAME, "labelSelector": selector}]);
+                let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+                ("affinity", json!({"podAntiAffinity": required}))
+            }
+        };
+        if let Some(spec) = one.pointer_mut("/template/spec").and_then(Value::as_object_mut) {
+            spec.insert(field.to_owned(), value);
+            spec.insert("priority".to_owned(), json!(10 * rng.below(2)));
+        }
+        if rng.chance(0.7) {
+            workloads.push(one);
+        }
+    }
+    workloads
+}
+
 /// The world of a history: what runs in it and what users do follow from the seed.
 fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
     let mut rng = Rng::of(history.seed, &["history"]);
@@ -171,6 +204,12 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
             "template": {"spec": {"nodeSelector": {"pool": pool}, "containers": [
                 {"name": "main", "resources": {"requests": {"cpu": format!("{}m", cpu * 500), "memory": "512Mi"}}}]}}})
     };
+    let mut placement = Rng::of(history.seed, &["placement"]);
+    let mut workloads = vec![
+        workload("web", "a", 1 + rng.below(3), 2 + rng.below(6)),
+        workload("jobs", "b", 1 + rng.below(4), rng.below(6)),
+    ];
+    workloads.extend(constrained(&mut placement, &workload));
     let mut events = Vec::new();
     for _ in 0..rng.below(12) + 12 {
         let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
@@ -198,6 +237,14 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         };
         events.push(event);
     }
+    // When all is calm again there is more to do: whatever fits has to run soon.
+    for (name, least, most) in [("zonal", 6, 12), ("hosts", 2, 4)] {
+        let replicas = least + placement.below(most - least + 1);
+        if workloads.iter().any(|one| one.get("name") == Some(&json!(name))) {
+            let at = format!("{}s", history.minutes * 60 + 60);
+            events.push(json!({"at": at, "scale": {"workload": name, "replicas": replicas, "for": "3h"}}));
+        }
+    }
     let scenario = json!({
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
         "loadInterval": "30s",
@@ -210,8 +257,10 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
             {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
                 "spec": {"maxUnavailable": 1, "selector": {"matchLabels": {"app.kubernetes.io/name": "web"}}}},
         ],
-        "workloads": [workload("web", "a", 1 + rng.below(3), 2 + rng.below(6)), workload("jobs", "b", 1 + rng.below(4), rng.below(6))],
-        "cloud": {"launch": "2s", "boot": ["10s", "40s"], "terminate": "10s", "spotInterruptionsPerHour": 1.0},
+        "workloads": workloads,
+        "cloud": {"launch": "2s", "boot": ["10s", "40s"], "ready": format!("{}s", placement.below(10)), "terminate": "10s",
+            "spotInterruptionsPerHour": 1.0},
+        "scheduler": {"backOff": placement.chance(0.7)},
         "commitments": {"refresh": format!("{REFRESH}s"), "delay": "20s",
             "reservedInstances": [{"instanceType": "m5.large", "count": 1 + rng.below(2)}],
             "savingsPlans": [{"family": "m5", "commitment": 0.15 * (1.0 + rng.unit())}]},
@@ -219,6 +268,26 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         "events": events,
     });
     serde_json::from_value(scenario).map_err(|error| ScenarioError(error.to_string()))
+}
+
+/// A demand that some of the nodes do not meet.
+fn without_one_kind(rng: &mut Rng) -> NodeSelector {
+    let (key, value) = match rng.below(3) {
+        0 => (kubernetes::ZONE, "zone-a"),
+        1 => (kubernetes::INSTANCE_TYPE, "c5.xlarge"),
+        _ => (karpenter::CAPACITY_TYPE, "spot"),
+    };
+    let requirement = NodeSelectorRequirement {
+        key: key.to_owned(),
+        operator: "NotIn".to_owned(),
+        values: Some(vec![value.to_owned()]),
+    };
+    NodeSelector {
+        node_selector_terms: vec![NodeSelectorTerm {
+            match_expressions: Some(vec![requirement]),
+            match_fields: None,
+        }],
+    }
 }
 
 /// Lets a history happen.
@@ -255,6 +324,8 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
     let end = faults_end + REST + CALM;
     let mut violation = None;
     let mut moved = (start, 0);
+    let mut refusals = Rng::of(history.seed, &["scheduler"]);
+    let mut refuses_until: Option<Timestamp> = None;
     while world.next() <= end && violation.is_none() {
         let is_over = world.next() > faults_end;
         if let Some(faults) = &mut world.faults {
@@ -270,6 +341,15 @@ pub fn run(history: &History) -> Result<Outcome, ScenarioError> {
         if !is_over && history.has("split") && rng.chance(0.01) {
             let seconds = 5 + i64::try_from(rng.below(60)).unwrap_or_default();
             world.split(SignedDuration::from_secs(seconds));
+        }
+        // The scheduler refuses nodes for reasons that nobody else knows.
+        if !is_over && history.has("scheduler") && refuses_until.is_none() && refusals.chance(0.005) {
+            let seconds = 20 + i64::try_from(refusals.below(120)).unwrap_or_default();
+            refuses_until = Some(world.now + SignedDuration::from_secs(seconds));
+            world.set_added_affinity(Some(without_one_kind(&mut refusals)));
+        } else if refuses_until.is_some_and(|until| is_over || until <= world.now) {
+            refuses_until = None;
+            world.set_added_affinity(None);
         }
         // Users delete nodes too, with pods on them.
         if !is_over && rng.chance(0.02) {
