@@ -12,12 +12,14 @@ use crate::quantity::Quantity;
 use crate::resources::{CPU, MEMORY};
 
 /// What a pod says about its own waiting.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Seen {
     /// When it was made.
     pub created: Option<Timestamp>,
     /// Since when a scheduler has said that it has no place.
     pub judged: Option<Timestamp>,
+    /// Why a scheduler says that it has no place, as it says it.
+    pub refusal: Option<String>,
 }
 
 impl Seen {
@@ -30,6 +32,9 @@ impl Seen {
         let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
         Self {
             created,
+            refusal: judged
+                .filter(|condition| condition.status == "False")
+                .and_then(|condition| condition.message.clone()),
             // A condition without a time was set at some time.
             judged: judged.and_then(|condition| {
                 condition

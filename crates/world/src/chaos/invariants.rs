@@ -6,12 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeOverlay;
-use veneer_api::labels::{karpenter, kubernetes};
-use veneer_engine::plan::{is_deleting, label};
+use veneer_api::labels::{karpenter, kubernetes, veneer};
+use veneer_engine::plan::{is_daemon_pod, is_deleting, label};
 use veneer_engine::quantity::Quantity;
 use veneer_steering::commitments::Kind;
 
 use crate::cloud::State;
+use crate::objects::node_of;
 use crate::world::World;
 
 /// An instance may be without its claim for as long as orphans live, the list is old and a crash takes.
@@ -47,6 +48,7 @@ impl Watch {
             .or_else(|| self.leaked(world))
             .or_else(|| beyond_limits(world))
             .or_else(|| beyond_need(world))
+            .or_else(|| beyond_refusals(world))
             .or_else(|| self.foreign(world))
             .or_else(|| self.steers_to_nothing(world))
             .or_else(|| beyond_the_cap(world))
@@ -156,6 +158,30 @@ fn doubled(world: &World) -> Option<String> {
         }
     }
     None
+}
+
+/// Pods that the scheduler refuses cost at most one node of each kind that none of them has come to.
+fn beyond_refusals(world: &World) -> Option<String> {
+    let used: BTreeSet<&str> = world
+        .objects
+        .pods
+        .values()
+        .filter(|pod| !is_daemon_pod(pod))
+        .filter_map(|pod| node_of(pod))
+        .collect();
+    let mut extra: BTreeMap<&str, usize> = BTreeMap::new();
+    for claim in world.objects.claims.values().filter(|claim| !is_deleting(&claim.metadata)) {
+        let annotations = claim.metadata.annotations.as_ref();
+        let Some(class) = annotations.and_then(|all| all.get(veneer::REFUSED_CLASS)) else {
+            continue;
+        };
+        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+        if !node.is_some_and(|node| used.contains(node)) {
+            *extra.entry(class).or_default() += 1;
+        }
+    }
+    let (class, most) = extra.iter().max_by_key(|(_, count)| **count)?;
+    (*most > 1).then(|| format!("pods of class {class} that the scheduler refuses have {most} extra nodes"))
 }
 
 /// What is on its way out is not counted: a claim that is deleted while its launch is under way gets its instance after

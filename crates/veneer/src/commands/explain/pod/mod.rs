@@ -120,6 +120,10 @@ pub(crate) fn run(args: &PodArgs) -> Result<ExitCode> {
         .why_not
         .as_deref()
         .map(|name| subject.why_not(name, &entries));
+    if matches!(explanation.placement, Some(explain::Placement::Existing { .. })) {
+        let seen = prepared.seen.get(position);
+        report.scheduler_refusal = seen.and_then(|seen| seen.refusal.clone());
+    }
     let starving = args.starvation.find(
         args.manifests.is_live(),
         (&prepared.objects, &prepared.seen),

@@ -20,6 +20,9 @@ pub(super) struct Report {
     /// `placed` or `unschedulable`.
     pub(super) outcome: &'static str,
     pub(super) placement: Option<PlacementReport>,
+    /// What kube-scheduler says, where it refuses a pod that an existing node takes by our rules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheduler_refusal: Option<String>,
     /// Why it goes nowhere, one for each NodePool.
     pub(super) reasons: Vec<String>,
     pub(super) existing_nodes: ExistingNodes,
@@ -194,6 +197,7 @@ impl Subject<'_> {
                 .placement
                 .as_ref()
                 .map(|placement| self.placement(placement)),
+            scheduler_refusal: None,
             reasons: reasons.collect(),
             existing_nodes: ExistingNodes {
                 asked: explanation.nodes,

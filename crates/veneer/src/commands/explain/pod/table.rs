@@ -21,6 +21,12 @@ pub(super) fn write(out: &mut impl Write, report: &Report, wide: bool) -> io::Re
             }
         }
     }
+    if let Some(refusal) = &report.scheduler_refusal {
+        let text = format!(
+            "kube-scheduler refuses it, though: \"{refusal}\". If that does not change, standalone mode launches an extra node for it after 15 s."
+        );
+        paragraph(out, &text)?;
+    }
     if let Some(starving) = &report.starving {
         let text = format!(
             "It has waited for {}: {}.",
