@@ -45,7 +45,12 @@ pub(crate) fn runtime() -> Runtime {
 impl Bed {
     /// An empty cluster.
     pub(crate) fn bare() -> Self {
-        let cluster = Cluster::start(Options::nodes().audited()).unwrap();
+        Self::with(Options::nodes().audited())
+    }
+
+    /// An empty cluster of these parts.
+    pub(crate) fn with(options: Options) -> Self {
+        let cluster = Cluster::start(options).unwrap();
         let crds = veneer_api::crds(veneer_api::Mode::Standalone, None);
         let crds: Vec<String> = crds.iter().map(|crd| veneer_api::to_yaml(crd).unwrap()).collect();
         cluster.install_crds(&crds).unwrap();
@@ -62,11 +67,16 @@ impl Bed {
     /// A cluster with the node class `default`.
     pub(crate) fn start() -> Self {
         let bed = Self::bare();
-        bed.create(
+        bed.node_class();
+        bed
+    }
+
+    /// Creates the node class `default`.
+    pub(crate) fn node_class(&self) {
+        self.create(
             json!({"apiVersion": "karpenter.kwok.sh/v1alpha1", "kind": "KWOKNodeClass",
             "metadata": {"name": "default"}}),
         );
-        bed
     }
 
     fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
