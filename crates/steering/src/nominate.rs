@@ -13,9 +13,10 @@
 //!   the pod is nominated again. Once the node takes pods it is an answer: a pod is nominated for such a node at most once.
 //! - A nomination is room that others cannot have, so one that is not what is expected any more is withdrawn.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 use veneer_engine::packing::Selector;
@@ -139,6 +140,7 @@ fn nodes_by_place(snapshot: &Snapshot) -> BTreeMap<&str, &str> {
 /// Which pods a constraint with `DoNotSchedule` counts.
 struct HardSpread<'a> {
     namespace: Option<&'a str>,
+    label_selector: Option<&'a LabelSelector>,
     selector: Selector,
 }
 
@@ -155,9 +157,8 @@ impl HardSpread<'_> {
 /// The constraints with `DoNotSchedule` of the pods that wait. `matchLabelKeys` would make them count fewer pods, and is
 /// overlooked.
 fn hard_spreads(snapshot: &Snapshot) -> Vec<HardSpread<'_>> {
-    let mut known: BTreeSet<String> = BTreeSet::new();
-    let mut spreads = Vec::new();
-    for pod in snapshot.pods.iter() {
+    let mut spreads: Vec<HardSpread<'_>> = Vec::new();
+    for pod in &snapshot.pods {
         let Some(spec) = &pod.spec else { continue };
         let is_bound = spec.node_name.as_deref().is_some_and(|node| !node.is_empty());
         let constraints = spec.topology_spread_constraints.as_deref().unwrap_or_default();
@@ -169,11 +170,15 @@ fn hard_spreads(snapshot: &Snapshot) -> Vec<HardSpread<'_>> {
             .iter()
             .filter(|constraint| constraint.when_unsatisfiable == "DoNotSchedule")
         {
-            let selector = constraint.label_selector.as_ref();
-            if known.insert(format!("{namespace:?} {selector:?}")) {
+            let label_selector = constraint.label_selector.as_ref();
+            let is_known = |known: &HardSpread<'_>| {
+                known.namespace == namespace && known.label_selector == label_selector
+            };
+            if !spreads.iter().any(is_known) {
                 spreads.push(HardSpread {
                     namespace,
-                    selector: Selector::new(selector, &[]),
+                    label_selector,
+                    selector: Selector::new(label_selector, &[]),
                 });
             }
         }
