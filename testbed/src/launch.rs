@@ -35,11 +35,11 @@ const RAISED_BURST: u32 = 2000;
 
 /// What kube-scheduler reads with `--config`.
 fn scheduler_configuration(kubeconfig: &str, added_affinity: &Value, default_rates: bool) -> Value {
-    let mut connection = json!({"kubeconfig": kubeconfig});
-    if !default_rates {
-        connection["qps"] = RAISED_QPS.into();
-        connection["burst"] = RAISED_BURST.into();
-    }
+    let connection = if default_rates {
+        json!({"kubeconfig": kubeconfig})
+    } else {
+        json!({"kubeconfig": kubeconfig, "qps": RAISED_QPS, "burst": RAISED_BURST})
+    };
     let version = "kubescheduler.config.k8s.io/v1";
     let args = json!({"apiVersion": version, "kind": "NodeAffinityArgs", "addedAffinity": added_affinity});
     json!({"apiVersion": version, "kind": "KubeSchedulerConfiguration", "clientConnection": connection,

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 use veneer_testbed::{Cluster, Options, Part};
 
@@ -179,4 +179,76 @@ async fn the_scheduler_adds_an_affinity_to_every_pod_at_the_rates_of_a_real_clus
         .await;
         assert_eq!(running.spec.unwrap().node_name.as_deref(), Some("usable"));
     }
+}
+
+#[tokio::test]
+async fn annotations_keep_a_node_not_ready_and_a_job_running() {
+    let cluster = Cluster::start(Options::nodes()).unwrap();
+    let client = client(&cluster).await;
+    let nodes = Api::<Node>::all(client.clone());
+    let pods = Api::<Pod>::default_namespaced(client.clone());
+    let jobs = Api::<Job>::default_namespaced(client);
+    let job: Job = object(json!({
+        "metadata": {"name": "long"},
+        "spec": {"template": {
+            "metadata": {"annotations": {"testbed.veneer.io/runs-for": "600s"}},
+            "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "main"}]},
+        }},
+    }));
+    let create = PostParams::default();
+    nodes.create(&create, &node("fake", &json!({}))).await.unwrap();
+    jobs.create(&create, &job).await.unwrap();
+    pods.create(&create, &pod("web")).await.unwrap();
+    eventually("both Pods run", async || {
+        let running = pods
+            .list(&ListParams::default())
+            .await
+            .unwrap()
+            .items
+            .into_iter()
+            .filter(|pod| condition(pod, "Ready").as_deref() == Some("True"));
+        (running.count() == 2).then_some(())
+    })
+    .await;
+
+    let params = PatchParams::default();
+    let mark = |value| json!({"metadata": {"annotations": {"testbed.veneer.io/not-ready": value}}});
+    nodes
+        .patch("fake", &params, &Patch::Merge(mark(json!("true"))))
+        .await
+        .unwrap();
+    let status = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+    nodes
+        .patch_status("fake", &params, &Patch::Strategic(&status))
+        .await
+        .unwrap();
+    pods.patch_status("web", &params, &Patch::Strategic(&status))
+        .await
+        .unwrap();
+    // The controller manager has seen it, so kwok has had its time too.
+    eventually("the Node is tainted", async || {
+        let taints = nodes.get("fake").await.unwrap().spec?.taints?;
+        let mut taints = taints.iter();
+        taints
+            .any(|taint| taint.key == "node.kubernetes.io/not-ready")
+            .then_some(())
+    })
+    .await;
+    let ready = condition(&nodes.get("fake").await.unwrap(), "Ready");
+    assert_eq!(ready.as_deref(), Some("False"));
+
+    nodes
+        .patch("fake", &params, &Patch::Merge(mark(json!(null))))
+        .await
+        .unwrap();
+    eventually("the Node is Ready again", async || {
+        (condition(&nodes.get("fake").await.unwrap(), "Ready")? == "True").then_some(())
+    })
+    .await;
+    eventually("the Pod is Ready again", async || {
+        (condition(&pods.get("web").await.unwrap(), "Ready")? == "True").then_some(())
+    })
+    .await;
+    let job = jobs.get("long").await.unwrap();
+    assert_eq!(job.status.unwrap().active, Some(1), "it runs on");
 }

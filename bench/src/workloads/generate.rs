@@ -90,7 +90,8 @@ impl Generator {
         self.node_pools();
         if self.has(Feature::DaemonSets) {
             for number in 0..=self.rng.below(2) {
-                let requests = pods::requests(*self.rng.pick(&["50m", "100m", "300m"]), "128Mi");
+                let cpu = *self.rng.pick(&["50m", "100m", "300m"]);
+                let requests = pods::requests(cpu, "128Mi");
                 let daemons = pods::daemon_set(&format!("agent-{number}"), &requests, self.rng.chance(70));
                 if self.rng.chance(20) {
                     let at = self.rng.between(4, 12);
