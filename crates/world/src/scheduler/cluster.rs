@@ -3,7 +3,8 @@
 //! A [`ClusterState`] is made once for a pass and kept up to date as pods are bound. Between pods everything is counted by
 //! class: a node knows how many pods of each it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelector, Pod, Taint};
@@ -26,15 +27,54 @@ pub(super) struct Count {
     pub(super) staying: i64,
 }
 
-/// A node and what is taken of it.
-#[derive(Clone, Debug)]
-pub(super) struct NodeState {
+/// A node as the scheduler reads it.
+#[derive(Debug)]
+pub(super) struct NodeFacts {
     pub(super) name: String,
     pub(super) labels: Labels,
     pub(super) taints: Vec<Taint>,
     pub(super) is_unschedulable: bool,
     pub(super) allocatable: Resources,
     pub(super) max_pods: i64,
+}
+
+/// Nodes that were read before, by name. The node is kept, so that a changed one is another one in memory.
+#[derive(Debug, Default)]
+pub(super) struct Nodes(BTreeMap<String, (Arc<Node>, Arc<NodeFacts>)>);
+
+impl Nodes {
+    fn read(&mut self, node: &Arc<Node>) -> NodeState {
+        let known = self.0.get(name(&node.metadata));
+        let known = known.filter(|(known, _)| Arc::ptr_eq(known, node));
+        let facts = known.map(|(_, facts)| Arc::clone(facts));
+        let facts = facts.unwrap_or_else(|| {
+            let facts = Arc::new(NodeFacts::new(node));
+            let entry = (Arc::clone(node), Arc::clone(&facts));
+            self.0.insert(facts.name.clone(), entry);
+            facts
+        });
+        NodeState {
+            facts,
+            requested: Resources::default(),
+            compared: (0, 0),
+            pods: 0,
+            ports: Vec::new(),
+            classes: BTreeMap::new(),
+        }
+    }
+
+    /// Forgets nodes that are no more, if they have become many beside those that are there.
+    pub(super) fn forget(&mut self, there: usize, exists: impl Fn(&str) -> bool) {
+        if self.0.len() > 2 * there + 100 {
+            self.0.retain(|name, _| exists(name));
+        }
+    }
+}
+
+/// A node and what is taken of it.
+#[derive(Clone, Debug)]
+pub(super) struct NodeState {
+    facts: Arc<NodeFacts>,
     pub(super) requested: Resources,
     /// Processors and memory as they are compared, with defaults for containers that ask for none.
     pub(super) compared: (i64, i64),
@@ -43,7 +83,15 @@ pub(super) struct NodeState {
     pub(super) classes: BTreeMap<ClassId, Count>,
 }
 
-impl NodeState {
+impl Deref for NodeState {
+    type Target = NodeFacts;
+
+    fn deref(&self) -> &NodeFacts {
+        &self.facts
+    }
+}
+
+impl NodeFacts {
     fn new(node: &Node) -> Self {
         let spec = node.spec.as_ref();
         let status = node.status.as_ref();
@@ -68,14 +116,11 @@ impl NodeState {
             is_unschedulable: spec.and_then(|spec| spec.unschedulable).unwrap_or_default(),
             allocatable,
             max_pods,
-            requested: Resources::default(),
-            compared: (0, 0),
-            pods: 0,
-            ports: Vec::new(),
-            classes: BTreeMap::new(),
         }
     }
+}
 
+impl NodeState {
     /// Adds a pod.
     pub(super) fn add(&mut self, id: ClassId, class: &Class, stays: bool) {
         self.requested.add(&class.requests);
@@ -123,7 +168,7 @@ pub(super) struct ClusterState<'a> {
     pub(super) nominated: BTreeMap<usize, BTreeMap<String, ClassId>>,
     statics: BTreeMap<ClassId, Arc<Vec<Static>>>,
     /// Classes of which pods without a nomination were refused since the last change.
-    refused: std::collections::BTreeSet<ClassId>,
+    refused: BTreeSet<ClassId>,
 }
 
 impl<'a> ClusterState<'a> {
@@ -131,10 +176,11 @@ impl<'a> ClusterState<'a> {
     pub(super) fn new<'b>(
         nodes: impl Iterator<Item = &'b Arc<Node>>,
         pods: impl Iterator<Item = (&'b String, &'b Arc<Pod>)>,
+        known: &mut Nodes,
         classes: &'a mut Classes,
         settings: &'a Settings,
     ) -> Self {
-        let nodes: Vec<NodeState> = nodes.map(|node| NodeState::new(node)).collect();
+        let nodes: Vec<NodeState> = nodes.map(|node| known.read(node)).collect();
         let names = nodes.iter().enumerate();
         let by_name = names.map(|(at, node)| (node.name.clone(), at)).collect();
         let mut state = Self {
@@ -144,7 +190,7 @@ impl<'a> ClusterState<'a> {
             settings,
             nominated: BTreeMap::new(),
             statics: BTreeMap::new(),
-            refused: std::collections::BTreeSet::new(),
+            refused: BTreeSet::new(),
         };
         for (key, pod) in pods.filter(|(_, pod)| !is_terminal(pod)) {
             if let Some(node) = node_of(pod) {
@@ -359,6 +405,7 @@ impl Cluster {
     /// Where a pod may go, and where it should.
     pub fn decide(&mut self, pod: &Arc<Pod>) -> Decision {
         let pods = self.pods.iter();
-        ClusterState::new(self.nodes.iter(), pods, &mut self.classes, &self.settings).decide(pod)
+        let (nodes, known) = (self.nodes.iter(), &mut Nodes::default());
+        ClusterState::new(nodes, pods, known, &mut self.classes, &self.settings).decide(pod)
     }
 }

@@ -40,7 +40,7 @@ pub use cluster::{Cluster, Decision, Settings};
 
 use crate::objects::Objects;
 use class::{ClassId, Classes, nominated_node, waits};
-use cluster::ClusterState;
+use cluster::{ClusterState, Nodes};
 
 /// A refused pod waits at most this long between two attempts once something has happened.
 const MAX_BACK_OFF: SignedDuration = SignedDuration::from_secs(10);
@@ -76,6 +76,7 @@ struct Refused {
 pub(crate) struct Scheduler {
     settings: Settings,
     classes: Classes,
+    nodes: Nodes,
     refused: BTreeMap<String, Refused>,
     /// How often something has happened that may let a refused pod in.
     events: u64,
@@ -90,6 +91,7 @@ impl Scheduler {
         Self {
             settings,
             classes: Classes::new(owners),
+            nodes: Nodes::default(),
             refused: BTreeMap::new(),
             events: 0,
             bindings: 0,
@@ -156,10 +158,18 @@ impl Scheduler {
         let queue = self.queue(due);
         self.classes
             .forget(objects.pods.len(), |key| objects.pods.contains_key(key));
+        self.nodes
+            .forget(objects.nodes.len(), |name| objects.nodes.contains_key(name));
         let mut classes = std::mem::take(&mut self.classes);
         let settings = self.settings.clone();
         let pods = objects.pods.iter();
-        let mut state = ClusterState::new(objects.nodes.values(), pods, &mut classes, &settings);
+        let mut state = ClusterState::new(
+            objects.nodes.values(),
+            pods,
+            &mut self.nodes,
+            &mut classes,
+            &settings,
+        );
         for (key, pod, id) in queue {
             let (_, best) = state.find(key, id, nominated_node(pod));
             let chosen = best.first().copied();

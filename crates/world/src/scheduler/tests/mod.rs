@@ -19,7 +19,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
 use super::class::Classes;
-use super::cluster::{ClusterState, Settings};
+use super::cluster::{ClusterState, Nodes, Settings};
 use super::{Cluster, Owner};
 
 /// A node of four processors, 8 GiB and ten pods, with what differs from that.

@@ -26,7 +26,7 @@ fn with_state<T>(
         .collect();
     let pods = pods.iter().map(|(key, pod)| (key, pod));
     ask(
-        &mut ClusterState::new(nodes.iter(), pods, &mut classes, &settings),
+        &mut ClusterState::new(nodes.iter(), pods, &mut Nodes::default(), &mut classes, &settings),
         id,
     )
 }
