@@ -25,6 +25,7 @@ use crate::cap;
 use crate::commitments::Ledger;
 use crate::nominate;
 use crate::refusals::{Disagreement, Refusals};
+use crate::regret::Regret;
 use crate::warm::promote::{self, Search};
 use crate::warm::{self, Mode, Spares};
 
@@ -90,6 +91,7 @@ pub struct Cycle {
     rest: Rest,
     nominated: nominate::Memory,
     refusals: Refusals,
+    regret: Regret,
 }
 
 /// Whether what was ordered still differs from pass to pass.
@@ -134,6 +136,7 @@ impl Cycle {
             rest: Rest::default(),
             nominated: nominate::Memory::default(),
             refusals: Refusals::default(),
+            regret: Regret::default(),
         }
     }
 
@@ -169,9 +172,14 @@ impl Cycle {
         let mut pass = Pass::default();
         let all_places = LazyCell::new(|| places(snapshot));
         let place = |place: &str| all_places.get(place).copied().unwrap_or(Place::Gone);
-        pass.disagreements =
-            self.refusals
-                .observe(snapshot, &self.batch.places(), place, &mut pass.plan, now);
+        pass.disagreements = self.refusals.observe(
+            snapshot,
+            &demand,
+            &self.batch.places(),
+            place,
+            &mut pass.plan,
+            now,
+        );
         let refused = self.refusals.pods();
         pass.refused = refused.len();
         // What kube-scheduler refuses on every node is decided about by itself.
@@ -217,6 +225,7 @@ impl Cycle {
             // Both would count the same room below the limits of a pool; pods go before spares.
             kept.actions.retain(|action| !is_launch(action));
             kept.look_again(now);
+            self.regret.launched(now);
         }
         pass.plan.extend(kept);
         let mut actions = pass.plan.actions.iter();
@@ -233,13 +242,12 @@ impl Cycle {
         if let Some(ledger) = &self.ledger {
             snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);
         }
-        let mut decision = disruption::decide(
-            snapshot,
-            &mut self.market,
-            &self.rules.disruption,
-            &mut self.disruption,
-            now,
-        );
+        let holds = self.regret.until(now);
+        let policy = disruption::Policy {
+            moves_pods: self.rules.disruption.moves_pods && holds.is_none(),
+            ..self.rules.disruption
+        };
+        let mut decision = disruption::decide(snapshot, &mut self.market, &policy, &mut self.disruption, now);
         if let Some(ledger) = &self.ledger
             && cap::hold_back(&mut decision, snapshot, ledger, &mut self.market)
         {
@@ -247,6 +255,14 @@ impl Cycle {
             let until = now.checked_add(HELD_BACK).unwrap_or(now);
             self.disruption.wait(until);
             decision.plan.look_again = Some(until);
+        }
+        if let Some(until) = holds {
+            // Then everything is looked at again, though nothing may have changed.
+            self.disruption.look_again(until);
+            decision.plan.look_again(until);
+        }
+        if decision.started.iter().any(|command| !command.moves.is_empty()) {
+            self.regret.moved(now);
         }
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;

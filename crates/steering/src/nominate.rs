@@ -67,11 +67,9 @@ pub fn decide(
         let expected = place.and_then(|place| node_of.get(place)).copied();
         let is_open = expected.is_some_and(|node| place_of(node) == Place::Open);
         // What was taken back once the node took pods is an answer.
-        let is_answered =
-            |told: &Told| is_open && told.was_open && told.node.as_deref() == expected;
+        let is_answered = |told: &Told| is_open && told.was_open && told.node.as_deref() == expected;
         let is_answered = told.is_some_and(is_answered);
-        let is_harmless =
-            may_be_nominated(pod) && !hard_spreads.iter().any(|spread| spread.counts(pod));
+        let is_harmless = may_be_nominated(pod) && !hard_spreads.iter().any(|spread| spread.counts(pod));
         let seen = nominated(pod);
         let wanted = expected.filter(|node| is_harmless && (!is_answered || seen == Some(*node)));
         let again = told

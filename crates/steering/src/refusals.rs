@@ -103,11 +103,12 @@ pub struct Turn {
 }
 
 impl Refusals {
-    /// Takes in what has become of pods since the last look: `places` says where each is expected, `state` what that place
-    /// is now. Gives the disagreements that are new.
-    pub fn observe<'a>(
+    /// Takes in what has become of pods since the last look: `demand` are those that need a place, `places` says where each is
+    /// expected, `state` what that place is now. Gives the disagreements that are new.
+    pub fn observe(
         &mut self,
-        snapshot: &'a Snapshot,
+        snapshot: &Snapshot,
+        demand: &BTreeSet<String>,
         places: &BTreeMap<&str, &str>,
         state: impl Fn(&str) -> Place,
         plan: &mut Plan,
@@ -122,17 +123,20 @@ impl Refusals {
             .filter(|pod| is_provisionable(pod))
             .map(|pod| (uid(pod), &**pod))
             .collect();
-        self.note_bound(snapshot, &waiting, now);
+        self.note_bound(snapshot, places, demand, now);
         self.bound.retain(|_, at| now.duration_since(*at) < BUSY);
         // Of pods that are spread, some may have to wait for nodes that are made for others of them.
         let mut on_their_way: BTreeSet<u64> = BTreeSet::new();
         for (pod, place) in places {
             let Some(found) = waiting.get(pod) else { continue };
-            let known = self.expected.entry((*pod).to_owned()).or_insert_with(|| Expected {
-                class: scheduling_class(found),
-                since: now,
-                node: String::new(),
-            });
+            let known = self
+                .expected
+                .entry((*pod).to_owned())
+                .or_insert_with(|| Expected {
+                    class: scheduling_class(found),
+                    since: now,
+                    node: String::new(),
+                });
             if state(place) == Place::Open {
                 known.node = (*place).to_owned();
             } else {
@@ -149,24 +153,30 @@ impl Refusals {
         });
         let new = self.begin(&waiting, plan, now);
         self.gather(&waiting, now);
-        let told = new.into_iter().filter_map(|class| self.tell(class, &waiting, plan));
+        let told = new
+            .into_iter()
+            .filter_map(|class| self.tell(class, &waiting, plan));
         told.collect()
     }
 
     /// Notes of which classes pods were bound since the last look.
-    fn note_bound(&mut self, snapshot: &Snapshot, waiting: &BTreeMap<&str, &Pod>, now: Timestamp) {
-        let left: BTreeMap<&str, u64> = self
-            .expected
-            .iter()
-            .filter(|(pod, _)| !waiting.contains_key(pod.as_str()))
-            .map(|(pod, known)| (pod.as_str(), known.class))
-            .collect();
+    fn note_bound(
+        &mut self,
+        snapshot: &Snapshot,
+        places: &BTreeMap<&str, &str>,
+        demand: &BTreeSet<String>,
+        now: Timestamp,
+    ) {
+        let known = places.keys().copied();
+        let known = known.chain(self.expected.keys().map(String::as_str));
+        let left: BTreeSet<&str> = known.filter(|pod| !demand.contains(*pod)).collect();
         if left.is_empty() {
             return;
         }
         let bound = snapshot.pods.iter().filter(|pod| node_of(pod).is_some());
-        let bound = bound.filter_map(|pod| left.get(uid(pod)).copied());
-        self.bound.extend(bound.map(|class| (class, now)));
+        let bound = bound.filter(|pod| left.contains(uid(pod)));
+        let bound: Vec<u64> = bound.map(|pod| scheduling_class(pod)).collect();
+        self.bound.extend(bound.into_iter().map(|class| (class, now)));
     }
 
     /// The classes that are refused from now on.
@@ -177,7 +187,10 @@ impl Refusals {
                 continue;
             }
             let patience = known.since.checked_add(PATIENCE).unwrap_or(now);
-            let busy = self.bound.get(&known.class).and_then(|at| at.checked_add(BUSY).ok());
+            let busy = self
+                .bound
+                .get(&known.class)
+                .and_then(|at| at.checked_add(BUSY).ok());
             let due = busy.map_or(patience, |busy| busy.max(patience));
             if due <= now {
                 new.insert(known.class);
@@ -213,11 +226,13 @@ impl Refusals {
             };
             refused.pods.insert((*uid).to_owned());
             // Also those that have just come: what holds for one of them holds for all.
-            self.expected.entry((*uid).to_owned()).or_insert_with(|| Expected {
-                class,
-                since: now,
-                node: String::new(),
-            });
+            self.expected
+                .entry((*uid).to_owned())
+                .or_insert_with(|| Expected {
+                    class,
+                    since: now,
+                    node: String::new(),
+                });
         }
         self.classes.retain(|_, class| {
             let forget = class.next.checked_add(LONGEST_PAUSE).unwrap_or(now);
@@ -362,7 +377,9 @@ impl Refusals {
             let said = scheduler_message(pod).unwrap_or("no reason is given");
             let expected = self.expected.get(uid(pod)).map(|known| known.node.as_str());
             let expected = expected.filter(|node| !node.is_empty());
-            let on = expected.map(|node| format!(" on node {node}")).unwrap_or_default();
+            let on = expected
+                .map(|node| format!(" on node {node}"))
+                .unwrap_or_default();
             let message = format!("expected{on}, but kube-scheduler refuses it: {said}");
             let reason = Reason {
                 node_pool: None,
@@ -439,8 +456,14 @@ fn unused_extras(snapshot: &Snapshot) -> Vec<&Arc<NodeClaim>> {
 
 /// Whether a node has been ready for so long that kube-scheduler has looked at it.
 fn is_ready_since(node: &Node, now: Timestamp) -> bool {
-    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
-    let ready = conditions.unwrap_or_default().iter().find(|one| one.type_ == "Ready");
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
+    let ready = conditions
+        .unwrap_or_default()
+        .iter()
+        .find(|one| one.type_ == "Ready");
     let since = ready.and_then(|one| Some(one.last_transition_time.as_ref()?.0));
     is_ready(node) && since.is_none_or(|since| now.duration_since(since) >= PATIENCE)
 }

@@ -104,7 +104,10 @@ fn once_its_node_takes_pods_the_scheduler_is_believed() {
         told += nominated(&plan).len();
         plan.actions.into_iter().for_each(|action| cluster.act(action));
     }
-    assert!(told <= 2, "told {told} times that it fits where the scheduler has refused it");
+    assert!(
+        told <= 2,
+        "told {told} times that it fits where the scheduler has refused it"
+    );
 }
 
 #[test]
@@ -168,7 +171,10 @@ fn nominated_pods_keep_their_room_when_others_are_decided_about() {
         plan.actions.into_iter().for_each(|action| cluster.act(action));
     }
     assert!(!told.contains(&"one".to_owned()), "{told:?}");
-    assert!(cluster.created.len() > claims, "the second pod gets a node of its own");
+    assert!(
+        cluster.created.len() > claims,
+        "the second pod gets a node of its own"
+    );
 }
 
 #[test]

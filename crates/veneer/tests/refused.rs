@@ -48,7 +48,10 @@ fn pods_run_on_new_nodes_where_the_scheduler_refuses_the_old_ones() {
     let said = bed.said("web", "SchedulerDisagrees");
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].contains("node old"), "{said:?}");
-    assert!(said[0].contains("didn't match scheduler-enforced node affinity"), "{said:?}");
+    assert!(
+        said[0].contains("didn't match scheduler-enforced node affinity"),
+        "{said:?}"
+    );
 }
 
 #[test]

@@ -461,7 +461,9 @@ impl<P: Provider> Executor<P> {
         let request = request.map_err(|error| Failure::Refused(error.to_string()))?;
         match self.client.request::<IgnoredAny>(request).await {
             // A pod that is on a node already is nominated no more, and one that has changed is looked at again.
-            Err(kube::Error::Api(status)) if status.code == 422 || (status.code == 409 && node.is_none()) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 422 || (status.code == 409 && node.is_none()) => {
+                Ok(())
+            }
             Err(error) => gone_is_fine(&error),
             Ok(_) => Ok(()),
         }

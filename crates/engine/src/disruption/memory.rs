@@ -107,6 +107,11 @@ impl Memory {
         self.look_again = Some(until);
     }
 
+    /// Everything is looked at again at this time at the latest.
+    pub fn look_again(&mut self, at: Timestamp) {
+        self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
+    }
+
     /// Whether a snapshot differs from the one before in anything that a decision here depends on.
     pub(super) fn has_changed(&mut self, snapshot: &Snapshot, market: &Market) -> bool {
         let Seen {

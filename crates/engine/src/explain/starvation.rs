@@ -88,7 +88,7 @@ pub fn starving(
         let Some(record) = objects.pods.get(pod).filter(|pod| pod.node_name.is_none()) else {
             continue;
         };
-        let times = seen.get(pod).copied().unwrap_or_default();
+        let times = seen.get(pod).cloned().unwrap_or_default();
         let Some(created) = times.created else { continue };
         let age_seconds = now.as_second() - created.as_second();
         let evaluated = times.judged.is_some();

@@ -162,7 +162,7 @@ impl Bugs {
                     if let Some(node) = node.filter(|node| Some(node) != known) {
                         plan.push(Action::Nominate {
                             pod: Target::from(&pod.metadata),
-                            node,
+                            node: Some(node),
                         });
                     }
                 }

@@ -170,12 +170,20 @@ fn beyond_refusals(world: &World) -> Option<String> {
         .filter_map(|pod| node_of(pod))
         .collect();
     let mut extra: BTreeMap<&str, usize> = BTreeMap::new();
-    for claim in world.objects.claims.values().filter(|claim| !is_deleting(&claim.metadata)) {
+    for claim in world
+        .objects
+        .claims
+        .values()
+        .filter(|claim| !is_deleting(&claim.metadata))
+    {
         let annotations = claim.metadata.annotations.as_ref();
         let Some(class) = annotations.and_then(|all| all.get(veneer::REFUSED_CLASS)) else {
             continue;
         };
-        let node = claim.status.as_ref().and_then(|status| status.node_name.as_deref());
+        let node = claim
+            .status
+            .as_ref()
+            .and_then(|status| status.node_name.as_deref());
         if !node.is_some_and(|node| used.contains(node)) {
             *extra.entry(class).or_default() += 1;
         }
