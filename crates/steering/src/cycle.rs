@@ -225,7 +225,6 @@ impl Cycle {
             // Both would count the same room below the limits of a pool; pods go before spares.
             kept.actions.retain(|action| !is_launch(action));
             kept.look_again(now);
-            self.regret.launched(now);
         }
         pass.plan.extend(kept);
         let mut actions = pass.plan.actions.iter();
@@ -242,12 +241,14 @@ impl Cycle {
         if let Some(ledger) = &self.ledger {
             snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);
         }
-        let holds = self.regret.until(now);
-        let policy = disruption::Policy {
-            moves_pods: self.rules.disruption.moves_pods && holds.is_none(),
-            ..self.rules.disruption
-        };
-        let mut decision = disruption::decide(snapshot, &mut self.market, &policy, &mut self.disruption, now);
+        snapshot.undone_moves = self.regret.held(now);
+        let mut decision = disruption::decide(
+            snapshot,
+            &mut self.market,
+            &self.rules.disruption,
+            &mut self.disruption,
+            now,
+        );
         if let Some(ledger) = &self.ledger
             && cap::hold_back(&mut decision, snapshot, ledger, &mut self.market)
         {
@@ -256,14 +257,7 @@ impl Cycle {
             self.disruption.wait(until);
             decision.plan.look_again = Some(until);
         }
-        if let Some(until) = holds {
-            // Then everything is looked at again, though nothing may have changed.
-            self.disruption.look_again(until);
-            decision.plan.look_again(until);
-        }
-        if decision.started.iter().any(|command| !command.moves.is_empty()) {
-            self.regret.moved(now);
-        }
+        self.regret.started(&decision.started, snapshot, now);
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
         pass
@@ -364,6 +358,8 @@ impl Cycle {
         });
         let snapshot = with_nominated.as_ref().unwrap_or(snapshot);
         let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
+        self.regret
+            .launched(&decided.plan, &decided.expected, snapshot, now);
         self.batch
             .decided(&undecided, &decided.expected, BELIEVED, window, now);
         pass.plan.extend(decided.plan);

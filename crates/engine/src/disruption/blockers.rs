@@ -52,6 +52,13 @@ pub enum Blocker {
         /// How many pods would have to leave.
         pods: usize,
     },
+    /// When pods of this workload were last moved, a node had to be launched for them.
+    Undone {
+        /// One of them.
+        pod: String,
+        /// Until then they are not moved again.
+        until: Timestamp,
+    },
     /// Pods have come or gone lately.
     Quiet {
         /// When it has been quiet for long enough.
@@ -194,6 +201,7 @@ impl Blocker {
             Self::Replaces { .. } => "Replacement",
             Self::ConsolidationOff { .. } => "ConsolidationOff",
             Self::OnlyEmpty { .. } => "WhenEmpty",
+            Self::Undone { .. } => "MoveUndone",
             Self::Quiet { .. } => "ConsolidateAfter",
             Self::PodAnnotation { .. } => "PodDoNotDisrupt",
             Self::Pdb { .. } => "PodDisruptionBudget",
@@ -234,6 +242,7 @@ impl Blocker {
             Self::OnlyEmpty { pool, .. } => {
                 format!("spec.disruption.consolidationPolicy: WhenEmptyOrUnderutilized in NodePool {pool}")
             }
+            Self::Undone { until, .. } => format!("waiting until {until}"),
             Self::Quiet { until, .. } => format!("no pod coming or going until {until}"),
             Self::PodAnnotation { pod, until: None } => {
                 format!("the end of Pod {pod}, or no annotation karpenter.sh/do-not-disrupt on it")
@@ -334,6 +343,10 @@ impl fmt::Display for Blocker {
             Self::OnlyEmpty { pool, pods } => write!(
                 f,
                 "NodePool {pool} consolidates empty nodes only (WhenEmpty); pods on it: {pods}"
+            ),
+            Self::Undone { pod, until } => write!(
+                f,
+                "a node had to be launched again after pods like {pod} were moved; they stay until {until}"
             ),
             Self::Quiet {
                 until,

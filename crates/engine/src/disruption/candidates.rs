@@ -20,8 +20,8 @@ use crate::lifecycle::drain::{is_protected, tolerates_disruption};
 use crate::lifecycle::{is_ready, quiet_at};
 use crate::packing::hash::FastMap;
 use crate::plan::{
-    Lifetime, Snapshot, condition_true, is_daemon_pod, is_deleting, is_spare, is_spare_taint, is_terminal,
-    label, name, node_pool_of, parse_duration, provider_id,
+    Lifetime, Snapshot, condition_true, controller_of, is_daemon_pod, is_deleting, is_spare, is_spare_taint,
+    is_terminal, label, name, node_pool_of, parse_duration, provider_id,
 };
 use crate::provision::Market;
 
@@ -192,6 +192,7 @@ impl<'a> Candidates<'a> {
             }
             hold(&mut candidate, on_node, &limits, commands, snapshot, now);
             consolidation(&mut candidate, snapshot, now);
+            candidate.unconsolidated.extend(undone(on_node, snapshot, now));
             all.list.push(candidate);
         }
         all
@@ -294,6 +295,22 @@ fn hold(
             held.extend(limits.blocker(pod));
         }
     }
+}
+
+/// What keeps a node whose pods were moved in vain.
+fn undone(pods: &[&Arc<Pod>], snapshot: &Snapshot, now: Timestamp) -> Option<Blocker> {
+    if snapshot.undone_moves.is_empty() {
+        return None;
+    }
+    let held = pods.iter().filter_map(|pod| {
+        let until = snapshot.undone_moves.get(controller_of(&pod.metadata)?)?;
+        (*until > now).then_some((*until, pod))
+    });
+    let (until, pod) = held.max_by_key(|(until, _)| *until)?;
+    Some(Blocker::Undone {
+        pod: called(pod),
+        until,
+    })
 }
 
 pub(super) fn called(pod: &Pod) -> String {

@@ -158,7 +158,9 @@ pub(super) fn timers(
     let stay = candidates.list.iter().enumerate();
     for (_, one) in stay.filter(|(at, _)| !chosen.contains(at)) {
         let own = own(one).filter_map(|blocker| match blocker {
-            Blocker::Quiet { until, .. } | Blocker::Nominated { until } => Some(*until),
+            Blocker::Quiet { until, .. } | Blocker::Nominated { until } | Blocker::Undone { until, .. } => {
+                Some(*until)
+            }
             Blocker::PodAnnotation { until, .. } => *until,
             _ => None,
         });

@@ -107,11 +107,6 @@ impl Memory {
         self.look_again = Some(until);
     }
 
-    /// Everything is looked at again at this time at the latest.
-    pub fn look_again(&mut self, at: Timestamp) {
-        self.look_again = Some(self.look_again.map_or(at, |known| known.min(at)));
-    }
-
     /// Whether a snapshot differs from the one before in anything that a decision here depends on.
     pub(super) fn has_changed(&mut self, snapshot: &Snapshot, market: &Market) -> bool {
         let Seen {
@@ -135,6 +130,7 @@ impl Memory {
             && before.node_classes == snapshot.node_classes
             && before.shortages == snapshot.shortages
             && before.nominations == snapshot.nominations
+            && before.undone_moves == snapshot.undone_moves
             && before.paid_for == snapshot.paid_for;
         // What is alike is not compared again if it is the same object next time.
         let is_identical =

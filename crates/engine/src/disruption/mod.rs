@@ -36,7 +36,7 @@ use crate::packing::relocation::Relocation;
 use crate::packing::{Options, Pods, Problem, ReservedMode};
 use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, is_deleting, name};
 use crate::provision::{self, Market, relevant};
-use budgets::{Budgets, Reason};
+use budgets::Budgets;
 use candidates::{Candidate, Candidates};
 use commands::Replaces;
 use fates::{fates, timers};
@@ -55,8 +55,6 @@ pub struct Policy {
     pub least_saving: f64,
     /// Whether spot nodes are replaced by spot nodes.
     pub spot_to_spot: bool,
-    /// Whether nodes go because their pods fit elsewhere. Empty and drifted ones go all the same.
-    pub moves_pods: bool,
     /// Whether every node gets a fate that names everything that keeps it: those that something keeps are tried too. What
     /// goes does not depend on it.
     pub explains: bool,
@@ -68,7 +66,6 @@ impl Default for Policy {
             validation: SignedDuration::from_secs(15),
             least_saving: 0.01,
             spot_to_spot: false,
-            moves_pods: true,
             explains: false,
         }
     }
@@ -329,9 +326,6 @@ fn named(proposal: &Proposal, candidates: &Candidates<'_>) -> Chosen {
 fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &mut Budgets) -> Vec<Found> {
     let mut found = Vec::new();
     for (reason, claims) in &proposal.commands {
-        if *reason == Reason::Underutilized && !search.policy.moves_pods {
-            continue;
-        }
         let Some(nodes) = positions(claims, search.candidates) else {
             continue;
         };

@@ -289,9 +289,6 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 }
             }
         }
-        if !self.policy.moves_pods {
-            return found;
-        }
         let mut order = of_reason(Reason::Underutilized);
         order.retain(|at| list.get(*at).is_some_and(Candidate::is_free));
         let key = |at: &usize| list.get(*at).map_or(0.0, Candidate::ratio);

@@ -75,6 +75,14 @@ pub fn is_daemon_pod(pod: &Pod) -> bool {
         .any(|owner| owner.api_version == "apps/v1" && owner.kind == "DaemonSet")
 }
 
+/// The uid of the controller that an object belongs to.
+#[must_use]
+pub fn controller_of(metadata: &ObjectMeta) -> Option<&str> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let controller = owners.find(|owner| owner.controller == Some(true))?;
+    Some(&controller.uid)
+}
+
 /// Amounts as objects state them.
 #[must_use]
 pub fn api_list(list: &ResourceList) -> veneer_api::ResourceList {

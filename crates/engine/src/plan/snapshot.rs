@@ -64,6 +64,9 @@ pub struct Snapshot {
     /// Names of nodes that take no further pod, whatever they have left: kube-scheduler refuses them for the pods that are
     /// decided about.
     pub closed_nodes: BTreeSet<String>,
+    /// Workloads whose pods are not moved for a while, since a node had to be launched for them when they last were: the uid of
+    /// the controller, with the time until which that holds.
+    pub undone_moves: BTreeMap<String, Timestamp>,
     /// Claims whose machines are paid for whether they run or not, by name: moving their pods elsewhere saves next to
     /// nothing.
     pub paid_for: BTreeSet<String>,

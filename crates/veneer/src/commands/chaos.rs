@@ -30,7 +30,7 @@ pub(crate) struct ChaosArgs {
     #[arg(long, value_name = "M", default_value_t = 24)]
     minutes: i64,
 
-    /// Kinds of fault to leave out: crash, refuse, launch, answer, stale, clock, gap, malformed, fleet, message, split
+    /// Kinds of fault to leave out: crash, refuse, launch, answer, stale, clock, gap, malformed, fleet, message, split, scheduler
     #[arg(long, value_name = "KINDS", value_delimiter = ',')]
     without: Vec<String>,
 
