@@ -1,5 +1,9 @@
 //! Pods that were moved in vain are not moved again and again.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "helpers of tests fail as tests do")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail as tests do"
+)]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -27,6 +27,8 @@ pub(super) struct Watch {
     orphans: BTreeMap<String, Timestamp>,
     /// Overlays of commitments of which nothing is left, since when.
     exhausted: BTreeMap<String, Timestamp>,
+    /// Extra nodes for refused pods that a pod has come to.
+    used_extras: BTreeSet<String>,
     /// After this long an overlay of an exhausted commitment must be gone.
     refresh: SignedDuration,
 }
@@ -38,6 +40,7 @@ impl Watch {
             foreign_overlay: overlay,
             orphans: BTreeMap::new(),
             exhausted: BTreeMap::new(),
+            used_extras: BTreeSet::new(),
             refresh,
         }
     }
@@ -48,7 +51,7 @@ impl Watch {
             .or_else(|| self.leaked(world))
             .or_else(|| beyond_limits(world))
             .or_else(|| beyond_need(world))
-            .or_else(|| beyond_refusals(world))
+            .or_else(|| self.beyond_refusals(world))
             .or_else(|| self.foreign(world))
             .or_else(|| self.steers_to_nothing(world))
             .or_else(|| beyond_the_cap(world))
@@ -82,6 +85,39 @@ impl Watch {
             }
         }
         None
+    }
+
+    /// Pods that the scheduler refuses cost at most one node of each kind that no pod has come to yet.
+    fn beyond_refusals(&mut self, world: &World) -> Option<String> {
+        let used: BTreeSet<&str> = world
+            .objects
+            .pods
+            .values()
+            .filter(|pod| !is_daemon_pod(pod))
+            .filter_map(|pod| node_of(pod))
+            .collect();
+        let claims = &world.objects.claims;
+        self.used_extras.retain(|claim| claims.contains_key(claim));
+        let mut extra: BTreeMap<&str, usize> = BTreeMap::new();
+        for (name, claim) in claims.iter().filter(|(_, claim)| !is_deleting(&claim.metadata)) {
+            let annotations = claim.metadata.annotations.as_ref();
+            let Some(class) = annotations.and_then(|all| all.get(veneer::REFUSED_CLASS)) else {
+                continue;
+            };
+            let node = claim
+                .status
+                .as_ref()
+                .and_then(|status| status.node_name.as_deref());
+            if node.is_some_and(|node| used.contains(node)) {
+                self.used_extras.insert(name.clone());
+            }
+            if !self.used_extras.contains(name) {
+                *extra.entry(class).or_default() += 1;
+            }
+        }
+        let (class, most) = extra.iter().max_by_key(|(_, count)| **count)?;
+        (*most > 1)
+            .then(|| format!("pods of class {class} that the scheduler refuses have {most} extra nodes"))
     }
 
     fn foreign(&self, world: &World) -> Option<String> {
@@ -158,38 +194,6 @@ fn doubled(world: &World) -> Option<String> {
         }
     }
     None
-}
-
-/// Pods that the scheduler refuses cost at most one node of each kind that none of them has come to.
-fn beyond_refusals(world: &World) -> Option<String> {
-    let used: BTreeSet<&str> = world
-        .objects
-        .pods
-        .values()
-        .filter(|pod| !is_daemon_pod(pod))
-        .filter_map(|pod| node_of(pod))
-        .collect();
-    let mut extra: BTreeMap<&str, usize> = BTreeMap::new();
-    for claim in world
-        .objects
-        .claims
-        .values()
-        .filter(|claim| !is_deleting(&claim.metadata))
-    {
-        let annotations = claim.metadata.annotations.as_ref();
-        let Some(class) = annotations.and_then(|all| all.get(veneer::REFUSED_CLASS)) else {
-            continue;
-        };
-        let node = claim
-            .status
-            .as_ref()
-            .and_then(|status| status.node_name.as_deref());
-        if !node.is_some_and(|node| used.contains(node)) {
-            *extra.entry(class).or_default() += 1;
-        }
-    }
-    let (class, most) = extra.iter().max_by_key(|(_, count)| **count)?;
-    (*most > 1).then(|| format!("pods of class {class} that the scheduler refuses have {most} extra nodes"))
 }
 
 /// What is on its way out is not counted: a claim that is deleted while its launch is under way gets its instance after
