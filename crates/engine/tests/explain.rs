@@ -151,18 +151,22 @@ fn pods_that_nobody_evaluated_or_that_could_be_placed_starve() {
         Seen {
             created,
             judged: created,
+            ..Seen::default()
         },
         Seen {
             created,
             judged: None,
+            ..Seen::default()
         },
         Seen {
             created: Some(time("2026-01-02T13:55:00Z")),
             judged: None,
+            ..Seen::default()
         },
         Seen {
             created,
             judged: created,
+            ..Seen::default()
         },
     ];
     let found = explain::starving(&objects, &results, &seen, now, 600);

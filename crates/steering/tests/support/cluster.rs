@@ -28,8 +28,12 @@ use veneer_steering::cycle::{Cycle, Rules};
 
 #[path = "market.rs"]
 mod market;
+#[path = "scheduler.rs"]
+mod scheduler;
 
 pub(crate) use market::{catalogue, nanos};
+pub(crate) use scheduler::Refused;
+use scheduler::takes;
 
 pub(crate) struct Cluster {
     pub(crate) snapshot: Snapshot,
@@ -48,15 +52,6 @@ pub(crate) struct Cluster {
     pub(crate) refused_nodes: Refused,
     versions: u64,
     world: u64,
-}
-
-/// Nodes that the scheduler refuses for reasons of its own.
-#[derive(Default)]
-pub(crate) enum Refused {
-    #[default]
-    None,
-    Named(Vec<String>),
-    All,
 }
 
 pub(crate) fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
@@ -258,7 +253,7 @@ impl Cluster {
             if pod.spec.as_ref().unwrap().node_name.is_some() {
                 continue;
             }
-            let node = self.snapshot.nodes.iter().find(|node| self.takes(node, pod));
+            let node = self.snapshot.nodes.iter().find(|node| takes(self, node, pod));
             if let Some(node) = node.map(|node| name(&node.metadata).to_owned()) {
                 let pod = Arc::make_mut(&mut self.snapshot.pods[at]);
                 pod.spec.as_mut().unwrap().node_name = Some(node);
@@ -267,46 +262,6 @@ impl Cluster {
             }
         }
         bound
-    }
-
-    fn takes(&self, node: &Node, pod: &Pod) -> bool {
-        let spec = pod.spec.as_ref().unwrap();
-        let taints = node.spec.as_ref().unwrap().taints.iter().flatten();
-        let tolerates = |taint: &k8s_openapi::api::core::v1::Taint| {
-            let mut tolerations = spec.tolerations.iter().flatten();
-            tolerations.any(|one| {
-                one.operator.as_deref() == Some("Exists")
-                    && one.key.as_deref().is_none_or(|key| key == taint.key)
-            })
-        };
-        let labels = node.metadata.labels.clone().unwrap_or_default();
-        let selector = spec.node_selector.iter().flatten();
-        let cpu = |pod: &Pod| -> i128 {
-            let requests = pod.spec.as_ref().unwrap().containers[0]
-                .resources
-                .as_ref()
-                .and_then(|one| one.requests.clone());
-            let text = requests.unwrap_or_default();
-            text.get("cpu").map_or(0, |text| nanos(&text.0))
-        };
-        let on_it = self.snapshot.pods.iter().filter(|other| {
-            let on = other.spec.as_ref().unwrap().node_name.as_deref();
-            on == Some(name(&node.metadata))
-        });
-        let used: i128 = on_it.map(|other| cpu(other)).sum();
-        let has = node.status.as_ref().unwrap().allocatable.clone().unwrap();
-        let is_refused = match &self.refused_nodes {
-            Refused::None => false,
-            Refused::Named(names) => names.iter().any(|one| one == name(&node.metadata)),
-            Refused::All => true,
-        };
-        !is_deleting(&node.metadata)
-            && !is_refused
-            && taints.into_iter().all(tolerates)
-            && selector
-                .into_iter()
-                .all(|(key, value)| labels.get(key) == Some(value))
-            && used + cpu(pod) <= nanos(&has["cpu"].0)
     }
 
     /// The empty spares of an Overprovisioner, by name.
