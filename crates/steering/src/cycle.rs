@@ -316,7 +316,7 @@ impl Cycle {
         };
         let alone = alone(snapshot, &turn.pods, turn.closed_nodes.clone());
         let mut decided = provision::decide(&alone, &mut self.market, &packing::Options::default(), now);
-        self.refusals.decided(&turn, &mut decided, now);
+        self.refusals.decided(snapshot, &turn, &mut decided, now);
         self.batch
             .decided(&turn.pods, &decided.expected, BELIEVED, self.rules.window, now);
         let is_extra = !decided.plan.actions.is_empty();

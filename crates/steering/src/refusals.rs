@@ -342,26 +342,37 @@ impl Refusals {
         })
     }
 
-    /// Keeps at most one new claim of what was decided for a class, and marks it.
-    pub fn decided(&mut self, turn: &Turn, decided: &mut Provisioned, now: Timestamp) {
-        let mut first: Option<String> = None;
+    /// Keeps at most one new claim of what was decided for a class, and marks it: that of the pod which is placed first. Where
+    /// pods are spread, only what comes first is sure to be allowed before the others have come.
+    pub fn decided(&mut self, snapshot: &Snapshot, turn: &Turn, decided: &mut Provisioned, now: Timestamp) {
+        let created: BTreeSet<String> = decided
+            .plan
+            .actions
+            .iter()
+            .filter_map(|action| match action {
+                Action::CreateClaim(claim) => Some(name(&claim.metadata).to_owned()),
+                _ => None,
+            })
+            .collect();
+        let pods = snapshot.pods.iter().filter(|pod| turn.pods.contains(uid(pod)));
+        let pods = pods.filter_map(|pod| Some((pod, decided.expected.get(uid(pod))?)));
+        let first = pods
+            .filter(|(_, place)| created.contains(*place))
+            .min_by_key(|(pod, _)| (pod.metadata.creation_timestamp.clone(), uid(pod)));
+        let first = first.map(|(_, place)| place.clone());
         decided.plan.actions.retain_mut(|action| match action {
-            Action::CreateClaim(claim) if first.is_none() => {
+            Action::CreateClaim(claim) if Some(name(&claim.metadata)) == first.as_deref() => {
                 let annotations = claim.metadata.annotations.get_or_insert_default();
                 annotations.insert(veneer::REFUSED_CLASS.to_owned(), format!("{:016x}", turn.class));
-                first = Some(name(&claim.metadata).to_owned());
                 true
             }
-            Action::CreateClaim(claim) => {
-                let dropped = name(&claim.metadata);
-                decided.expected.retain(|_, place| place != dropped);
-                decided.nominations.remove(dropped);
-                false
-            }
-            // Which pods will come is not known.
-            Action::Announce(_) => false,
+            // Which pods will come is not known, so nothing is told about them either.
+            Action::CreateClaim(_) | Action::Announce(_) => false,
             _ => true,
         });
+        let is_dropped = |place: &String| created.contains(place) && Some(place) != first.as_ref();
+        decided.expected.retain(|_, place| !is_dropped(place));
+        decided.nominations.retain(|place, _| !is_dropped(place));
         if let Some(class) = self.classes.get_mut(&turn.class).filter(|_| first.is_some()) {
             class.ordered = Some(now);
             class.opened = None;
