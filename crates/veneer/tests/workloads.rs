@@ -12,8 +12,9 @@ use veneer_bench::workloads::case::Action;
 use veneer_bench::workloads::{Setup, generate, run};
 use veneer_testbed::{Cluster, Options};
 
-/// Seeds of which Karpenter runs all pods.
-const SEEDS: [u64; 3] = [1, 2, 5];
+/// Seeds of which Karpenter runs all pods. None of them has required affinity to a host: whether all pods of such a workload find
+/// room depends on where kube-scheduler puts the first of them, on either side.
+const SEEDS: [u64; 3] = [2, 5, 13];
 
 #[test]
 fn every_pod_of_three_random_workloads_runs() {

@@ -15,7 +15,7 @@ use veneer_world::chaos::{Bug, History, Report, run, shrink};
 /// How many histories; the long run asks for more.
 fn histories() -> u64 {
     let asked = std::env::var("VENEER_HISTORIES").ok();
-    asked.map_or(2_000, |text| text.parse().unwrap())
+    asked.map_or(1_000, |text| text.parse().unwrap())
 }
 
 #[test]
