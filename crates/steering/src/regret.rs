@@ -17,7 +17,7 @@ const SOON: SignedDuration = SignedDuration::from_mins(2);
 /// The pause after the first regret.
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 /// How much longer each further one is.
-const LONGER: i32 = 12;
+const LONGER: i32 = 24;
 /// The longest pause.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_hours(6);
 

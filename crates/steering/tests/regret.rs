@@ -67,7 +67,7 @@ fn each_regret_holds_the_workload_for_longer_and_a_good_move_forgets_it() {
         now += 1 + pause;
         assert!(regret.held(at(now)).is_empty());
     }
-    assert_eq!(pauses, [5, 60, 360, 360]);
+    assert_eq!(pauses, [5, 120, 360, 360]);
     regret.started(&moves(), &snapshot(3), at(now));
     regret.started(&moves(), &snapshot(3), at(now + 5));
     launch(&mut regret, 3, at(now + 6));
