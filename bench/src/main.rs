@@ -8,6 +8,7 @@
 mod explain;
 mod instructions;
 mod overlay;
+mod scale_to_zero;
 mod schedule;
 mod standalone;
 mod workloads_command;
@@ -56,6 +57,8 @@ enum What {
     },
     /// Standalone mode and Karpenter on real clusters: the same manifests, kwok nodes
     Standalone(standalone::Arguments),
+    /// How long nodes stay after their pods have gone, on both sides
+    ScaleToZero(scale_to_zero::Arguments),
     /// Random clusters and workloads on Karpenter and on standalone mode; fails if ours leaves a pod that Karpenter runs
     Workloads(workloads_command::Arguments),
     /// Instructions of three fixed workloads (callgrind) against those on record
@@ -92,6 +95,7 @@ fn main() -> Result<()> {
         What::OverlayOurs { case } => overlay::ours(&case),
         What::Explain { pods, nodes, mix } => explain::side_by_side(pods, nodes, mix),
         What::Standalone(arguments) => standalone::side_by_side(&arguments),
+        What::ScaleToZero(arguments) => scale_to_zero::side_by_side(&arguments),
         What::Workloads(arguments) => {
             if workloads_command::workloads(&arguments)? {
                 return Ok(());
