@@ -171,7 +171,12 @@ async fn watch_them_go(client: &Client, side: Side, work: &Workload, apart: u64)
             Change::Gone(kind, name) => {
                 there.remove(&(kind, name));
                 let at = began.elapsed().as_secs_f64();
-                *if kind == "pod" { &mut last_pod } else { &mut last_node } = Some(at);
+                let last = if kind == "pod" {
+                    &mut last_pod
+                } else {
+                    &mut last_node
+                };
+                *last = Some(at);
             }
             Change::Nothing => {}
         }
