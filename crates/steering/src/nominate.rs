@@ -12,8 +12,13 @@
 //! - kube-scheduler takes a nomination back when the pod fits nowhere. Before the node takes pods that says nothing, and
 //!   the pod is nominated again. Once the node takes pods it is an answer: a pod is nominated for such a node at most once.
 //! - A nomination is room that others cannot have, so one that is not what is expected any more is withdrawn.
+//!
+//! kube-scheduler nominates pods itself while it makes room for them by preemption, and such pods are left to it. It can
+//! forget them, though: when the last victim goes while it still counts the preemption as running, no event brings the pod back into its
+//! queue for five minutes. So a nomination of its own that nothing follows from is withdrawn, too: that makes it look again, and the
+//! pod counts as waiting.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -21,10 +26,14 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 use veneer_engine::packing::Selector;
 use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, is_terminal, name, provider_id};
-use veneer_engine::provision::{Batch, Place, is_provisionable};
+use veneer_engine::provision::{Batch, Place, is_provisionable, preempts_on};
 
 /// How long a nomination is given to be seen before it is repeated.
 const SEEN: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long kube-scheduler is given to place a pod after the last of its victims has gone: it lets a pod wait for up to ten
+/// seconds before it looks again.
+const PREEMPTION_TIMEOUT: SignedDuration = SignedDuration::from_secs(10);
 
 /// What kube-scheduler was told about a pod.
 #[derive(Debug)]
@@ -36,9 +45,14 @@ struct Told {
     was_open: bool,
 }
 
-/// What kube-scheduler was told last, by the uid of the pod.
+/// What is kept between two looks, by the uid of the pod.
 #[derive(Debug, Default)]
-pub struct Memory(BTreeMap<String, Told>);
+pub struct Memory {
+    /// What kube-scheduler was told last.
+    told: BTreeMap<String, Told>,
+    /// The node on which kube-scheduler makes room for a pod, and since when no pod has been leaving it.
+    preempting: BTreeMap<String, (String, Timestamp)>,
+}
 
 /// The nominations that are missing, and those that are to be withdrawn.
 #[must_use]
@@ -50,10 +64,11 @@ pub fn decide(
     now: Timestamp,
 ) -> Plan {
     let mut plan = Plan::default();
+    withdraw_stalled_preemptions(snapshot, memory, &mut plan, now);
     let places = batch.places();
     let waiting = || snapshot.pods.iter().filter(|pod| is_provisionable(pod));
     if places.is_empty() && !waiting().any(|pod| nominated(pod).is_some()) {
-        memory.0.clear();
+        memory.told.clear();
         return plan;
     }
     let node_of = nodes_by_place(snapshot);
@@ -61,7 +76,7 @@ pub fn decide(
     let mut known = BTreeMap::new();
     for pod in waiting() {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let before = memory.0.remove_entry(uid);
+        let before = memory.told.remove_entry(uid);
         let told = before.as_ref().map(|(_, told)| told);
         let place = places.get(uid);
         let expected = place.and_then(|place| node_of.get(place)).copied();
@@ -94,8 +109,48 @@ pub fn decide(
         }
         known.extend(before);
     }
-    memory.0 = known;
+    memory.told = known;
     plan
+}
+
+/// Withdraws nominations of kube-scheduler's own for nodes that no pod has been leaving for a while.
+fn withdraw_stalled_preemptions(snapshot: &Snapshot, memory: &mut Memory, plan: &mut Plan, now: Timestamp) {
+    let preempting = snapshot
+        .pods
+        .iter()
+        .filter_map(|pod| Some((pod, preempts_on(pod)?)));
+    let preempting: Vec<_> = preempting.collect();
+    if preempting.is_empty() {
+        memory.preempting.clear();
+        return;
+    }
+    let leaving = snapshot.pods.iter().filter(|pod| is_deleting(&pod.metadata));
+    let being_left: BTreeSet<&str> = leaving
+        .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref())
+        .collect();
+    let mut known = BTreeMap::new();
+    for (pod, node) in preempting {
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let before = memory.preempting.remove(uid);
+        let stalled = before.filter(|(other, _)| other == node && !being_left.contains(node));
+        let since = stalled.map_or(now, |(_, since)| since);
+        let due = since.checked_add(PREEMPTION_TIMEOUT).unwrap_or(Timestamp::MAX);
+        let is_due = due <= now;
+        if is_due {
+            plan.push(Action::Nominate {
+                pod: Target::from(&pod.metadata),
+                node: None,
+            });
+        } else {
+            plan.look_again(due);
+        }
+        // What was written is given the same time to be seen.
+        known.insert(
+            uid.to_owned(),
+            (node.to_owned(), if is_due { now } else { since }),
+        );
+    }
+    memory.preempting = known;
 }
 
 /// Pods that kube-scheduler was told the node that they are still believed to come to, by uid, with that node.

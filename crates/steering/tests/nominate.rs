@@ -12,6 +12,7 @@ mod cluster;
 use std::sync::Arc;
 
 use cluster::Cluster;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 use veneer_api::labels::karpenter;
 use veneer_engine::plan::{Action, Plan, name};
@@ -186,5 +187,45 @@ fn pods_that_have_come_are_not_nominated() {
     let pod = Arc::make_mut(&mut cluster.snapshot.pods[0]);
     pod.spec.get_or_insert_default().node_name = Some(node);
     cluster.pass_time(2);
+    assert_eq!(nominated(&cluster.decide()), []);
+}
+
+/// kube-scheduler makes room for the pod on a node by preemption.
+fn preempts(cluster: &mut Cluster, pod: &str, node: &str) {
+    let pods = cluster.snapshot.pods.iter_mut();
+    for known in pods.filter(|known| name(&known.metadata) == pod) {
+        let status = Arc::make_mut(known).status.get_or_insert_default();
+        status.nominated_node_name = Some(node.to_owned());
+    }
+}
+
+#[test]
+fn a_preemption_that_kube_scheduler_has_forgotten_is_withdrawn() {
+    let mut cluster = Cluster::with_pool();
+    cluster.pod("high", "1");
+    cluster.pod("victim", "1");
+    preempts(&mut cluster, "high", "full");
+    let now = cluster.now;
+    let victim = Arc::make_mut(&mut cluster.snapshot.pods[1]);
+    victim.spec.get_or_insert_default().node_name = Some("full".to_owned());
+    victim.metadata.deletion_timestamp = Some(Time(now));
+    // As long as the victim is there the pod is left to kube-scheduler.
+    for _ in 0..30 {
+        assert_eq!(nominated(&cluster.decide()), []);
+        cluster.pass_time(1);
+    }
+    assert_eq!(cluster.created.len(), 0);
+    cluster.snapshot.pods.truncate(1);
+    for _ in 0..8 {
+        cluster.pass_time(1);
+        let plan = cluster.decide();
+        assert_eq!(nominated(&plan), []);
+        assert!(plan.look_again.is_some(), "nothing else would make it look");
+    }
+    cluster.pass_time(1);
+    assert_eq!(nominated(&cluster.decide()), [("high", "-")]);
+    // A preemption on another node is a new one.
+    preempts(&mut cluster, "high", "other");
+    cluster.pass_time(9);
     assert_eq!(nominated(&cluster.decide()), []);
 }

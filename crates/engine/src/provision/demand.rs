@@ -10,17 +10,32 @@ use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name, provi
 /// Whether the scheduler has tried to place a pod and failed, so that only a new node helps.
 #[must_use]
 pub fn is_provisionable(pod: &Pod) -> bool {
-    let status = pod.status.as_ref();
-    let conditions = status.and_then(|status| status.conditions.as_deref());
+    is_refused(pod) && scheduler_nomination(pod).is_none()
+}
+
+/// The node on which kube-scheduler makes room for a pod by preemption.
+#[must_use]
+pub fn preempts_on(pod: &Pod) -> Option<&str> {
+    scheduler_nomination(pod).filter(|_| is_refused(pod))
+}
+
+fn scheduler_nomination(pod: &Pod) -> Option<&str> {
+    let nominated = pod.status.as_ref()?.nominated_node_name.as_deref();
+    nominated.filter(|node| !node.is_empty())
+}
+
+fn is_refused(pod: &Pod) -> bool {
+    let conditions = pod
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_deref());
     let failed = conditions.unwrap_or_default().iter().any(|one| {
         one.type_ == "PodScheduled" && one.status == "False" && one.reason.as_deref() == Some("Unschedulable")
     });
-    let nominated = status.and_then(|status| status.nominated_node_name.as_deref());
     failed
         && node_name(pod).is_none()
         && !is_terminal(pod)
         && !is_deleting(&pod.metadata)
-        && nominated.is_none_or(str::is_empty)
         && !is_daemon_pod(pod)
         && !is_static(pod)
 }
