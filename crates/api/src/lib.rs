@@ -28,6 +28,7 @@ mod root;
 mod schema;
 mod taint;
 mod text_enum;
+pub mod yaml;
 
 use std::collections::BTreeMap;
 

@@ -27,6 +27,20 @@ impl Service {
     }
 }
 
+impl Call {
+    /// Further actions that AWS checks when the call is made as we make it: it tags what it makes, or runs instances.
+    #[must_use]
+    pub fn implied(self) -> &'static [&'static str] {
+        match self {
+            Self::CreateFleet => &["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole"],
+            Self::CreateLaunchTemplate => &["ec2:CreateTags"],
+            Self::CreateInstanceProfile => &["iam:TagInstanceProfile"],
+            Self::AddRoleToInstanceProfile => &["iam:PassRole"],
+            _ => &[],
+        }
+    }
+}
+
 /// What a call may touch, for the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
@@ -42,6 +56,8 @@ pub enum Reach {
     Queue,
     /// Instance profiles that Veneer made.
     Profiles,
+    /// Instance profiles that may not exist: IAM knows the path of a profile only while there is one.
+    AnyProfile,
 }
 
 macro_rules! calls {
@@ -95,7 +111,7 @@ calls! {
     GetQueueUrl = Sqs "GetQueueUrl" Queue,
     ReceiveMessage = Sqs "ReceiveMessage" Queue,
     DeleteMessage = Sqs "DeleteMessageBatch" Queue,
-    GetInstanceProfile = Iam "GetInstanceProfile" Profiles,
+    GetInstanceProfile = Iam "GetInstanceProfile" AnyProfile,
     CreateInstanceProfile = Iam "CreateInstanceProfile" Profiles,
     AddRoleToInstanceProfile = Iam "AddRoleToInstanceProfile" Profiles,
     RemoveRoleFromInstanceProfile = Iam "RemoveRoleFromInstanceProfile" Profiles,

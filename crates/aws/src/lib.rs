@@ -25,6 +25,7 @@ mod provider;
 mod requests;
 mod services;
 mod template;
+mod terminate;
 mod user_data;
 mod wire;
 

@@ -28,6 +28,13 @@ fn actions(reach: Reach) -> Vec<String> {
     actions
 }
 
+/// What AWS checks beside the calls themselves, in the words of policies.
+#[must_use]
+pub fn implied() -> std::collections::BTreeSet<String> {
+    let implied = Call::ALL.iter().flat_map(|call| call.implied());
+    implied.map(|action| (*action).to_owned()).collect()
+}
+
 /// The name of a call in policies.
 #[must_use]
 pub fn action(call: Call) -> String {
@@ -68,6 +75,9 @@ pub fn document(scope: &Scope) -> Value {
     uses.extend(["image", "snapshot"].map(|kind| format!("arn:{partition}:ec2:{region}::{kind}/*")));
     let mut creates = actions(Reach::Create);
     creates.push("ec2:RunInstances".to_owned());
+    let mut profiles = actions(Reach::Profiles);
+    // They get the cluster's tags when they are made.
+    profiles.push("iam:TagInstanceProfile".to_owned());
     let changed = ["instance", "launch-template"].map(ec2);
     let in_region = json!({"StringEquals": {"aws:RequestedRegion": region}});
     let mut statements = vec![
@@ -99,7 +109,11 @@ pub fn document(scope: &Scope) -> Value {
             "Resource": format!("arn:{partition}:ssm:{region}::parameter/aws/service/*"),
         }),
         json!({
-            "Sid": "InstanceProfiles", "Effect": "Allow", "Action": actions(Reach::Profiles),
+            "Sid": "ReadInstanceProfiles", "Effect": "Allow", "Action": actions(Reach::AnyProfile),
+            "Resource": format!("arn:{partition}:iam::{account}:instance-profile/*"),
+        }),
+        json!({
+            "Sid": "InstanceProfiles", "Effect": "Allow", "Action": profiles,
             "Resource": format!("arn:{partition}:iam::{account}:instance-profile/veneer/*"),
         }),
         json!({
@@ -131,4 +145,52 @@ pub fn allowed(document: &Value) -> std::collections::BTreeSet<String> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The resources for which a policy allows an action.
+    fn resources(document: &Value, action: &str) -> Vec<String> {
+        let list = |value: &Value| match value {
+            Value::Array(list) => list.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+            one => vec![one.as_str().unwrap_or_default().to_owned()],
+        };
+        let statements = document["Statement"].as_array().unwrap().iter();
+        let allows = statements.filter(|one| list(&one["Action"]).contains(&action.to_owned()));
+        allows.flat_map(|one| list(&one["Resource"])).collect()
+    }
+
+    #[test]
+    fn what_a_call_needs_beside_itself_is_allowed_for_what_it_makes() {
+        let scope = Scope {
+            partition: "aws".to_owned(),
+            region: "us-west-2".to_owned(),
+            account: "1".to_owned(),
+            cluster: "c".to_owned(),
+            queue: None,
+            node_role: "node".to_owned(),
+        };
+        let policy = document(&scope);
+        for call in Call::ALL {
+            for action in call.implied() {
+                assert!(
+                    !resources(&policy, action).is_empty(),
+                    "{} needs {action}",
+                    call.action()
+                );
+            }
+        }
+        // A profile is tagged when it is made, and under the path under which it is made.
+        assert_eq!(
+            resources(&policy, "iam:TagInstanceProfile"),
+            resources(&policy, "iam:CreateInstanceProfile")
+        );
+        // One that does not exist has no path yet.
+        assert_eq!(
+            resources(&policy, "iam:GetInstanceProfile"),
+            ["arn:aws:iam::1:instance-profile/*"]
+        );
+    }
 }

@@ -115,7 +115,7 @@ impl Bootstrap {
         let config = serde_json::to_string_pretty(&config).unwrap_or_default();
         let mut parts = match self.custom() {
             Some(custom) => parts(custom, |text| {
-                let is_yaml = serde_saphyr::from_str::<BTreeMap<String, Value>>(text).is_ok();
+                let is_yaml = veneer_api::yaml::read::<BTreeMap<String, Value>>(text).is_ok();
                 if is_yaml { NODE_CONFIG } else { SHELL }
             })?,
             None => Vec::new(),

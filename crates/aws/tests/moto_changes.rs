@@ -154,3 +154,50 @@ fn offerings_and_spot_prices_come_from_ec2_page_by_page() {
     assert_eq!(changes, Changes::default());
     assert_eq!(on_demand(&same), on_demand(&bed.catalogue));
 }
+
+#[test]
+fn an_instance_that_cannot_be_ended_keeps_no_other_one_from_ending() {
+    let bed = Bed::start();
+    let class = bed.class(json!({}));
+    let launch = |name: &str| {
+        let wanted = claim(name, &["m5.large"], &["on-demand"]);
+        bed.launch(&bed.ec2, &wanted, &class).unwrap()
+    };
+    let [first, stuck, third] = ["first", "stuck", "third"].map(launch);
+    bed.protect(&stuck, true);
+    let began = Instant::now();
+    let (a, b, c) = bed.runtime.block_on(async {
+        tokio::join!(
+            bed.ec2.terminate(&first),
+            bed.ec2.terminate(&stuck),
+            bed.ec2.terminate(&third)
+        )
+    });
+    let took = began.elapsed();
+    a.unwrap();
+    c.unwrap();
+    println!("the other two ended within {took:?}");
+    assert_eq!(bed.running(), 1);
+    let error = b.unwrap_err();
+    let text = error.to_string();
+    assert!(
+        error.code() == "OperationNotPermitted" && text.contains(veneer_aws::instance_id(&stuck)),
+        "{text}"
+    );
+    assert!(error.remedy().unwrap().contains("DisableApiTermination"));
+    // From now on it is asked for alone, and a batch beside it is one request.
+    let more = ["fourth", "fifth"].map(launch);
+    let asked = bed.asked("TerminateInstances").len();
+    let (b, d, e) = bed.runtime.block_on(async {
+        tokio::join!(
+            bed.ec2.terminate(&stuck),
+            bed.ec2.terminate(&more[0]),
+            bed.ec2.terminate(&more[1])
+        )
+    });
+    assert!(b.is_err() && d.is_ok() && e.is_ok());
+    assert_eq!(bed.asked("TerminateInstances").len() - asked, 2);
+    bed.protect(&stuck, false);
+    bed.runtime.block_on(bed.ec2.terminate(&stuck)).unwrap();
+    assert_eq!(bed.running(), 0);
+}

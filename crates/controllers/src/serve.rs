@@ -1,5 +1,8 @@
 //! The two small HTTP servers: `/metrics`, `/debug/decisions` and `/debug/pending`, and the probes `/healthz` and `/readyz`.
 
+mod caller;
+mod connections;
+
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,6 +219,6 @@ impl Server {
 
     /// Answers until it is dropped.
     pub async fn run(self) -> io::Result<()> {
-        axum::serve(self.listener, self.router).await
+        connections::serve(self.listener, self.address, self.router).await
     }
 }

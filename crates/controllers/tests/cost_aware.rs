@@ -562,3 +562,41 @@ async fn a_large_cluster_costs_nothing_while_nothing_changes() {
     let one = site.bed.overlays().get("pref-pool-49-9").await.unwrap();
     assert_eq!(one.labels()["veneer.io/source-nodepool"], "pool-49");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_matcher_keeps_out_commitments_that_somebody_else_invents() {
+    let invented = "cost-aware-ri-p5.48xlarge-us-west-2";
+    let site = Site::start().await;
+    let fake = format!(
+        "ec2_reserved_instance{{account_id=\"{ACCOUNT}\",region=\"{REGION}\",instance_type=\"p5.48xlarge\",availability_zone=\"\"}} 100\n"
+    );
+    let told = Series::low().text();
+    let told = told.replace("{account_id", "{source=\"lumina\",account_id");
+    site.exporter.raw(&(told + &fake));
+    let watched = site.run(site.settings(|_| {})).await;
+    site.overlays(&[COMPUTE, FAMILY, RI, invented]).await;
+    let events: Api<k8s_openapi::api::events::v1::Event> = Api::all(site.bed.admin.clone());
+    eventually("an event says that the matcher is missing", async || {
+        let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+        let mut found = events
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("PrometheusMatcherMissing"));
+        found.find(|event| {
+            event
+                .note
+                .as_ref()
+                .is_some_and(|note| note.contains("prometheus.matcher"))
+        })
+    })
+    .await;
+    watched.running.stop().await;
+    let matcher = "job=\"exporter\",source=~\"lumina|other\"".to_owned();
+    let settings = site.settings(|steering| {
+        if let Some(prometheus) = &mut steering.prometheus {
+            prometheus.matcher = Some(matcher);
+        }
+    });
+    let watched = site.run(settings).await;
+    site.overlays(&[COMPUTE, FAMILY, RI]).await;
+    watched.running.stop().await;
+}

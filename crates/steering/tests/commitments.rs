@@ -10,7 +10,7 @@ mod support;
 
 use proptest::prelude::*;
 use support::{ACCOUNT, Answers, OTHER, REGION, balance, doubt, now, scope, seconds};
-use veneer_steering::commitments::{Balance, Doubt, Kind, Ledger, Sample, Target, size_factor};
+use veneer_steering::commitments::{Balance, Doubt, Kind, Ledger, Sample, Target, ec2_types, size_factor};
 
 fn left(ledger: &Ledger, target: &Target) -> f64 {
     balance(ledger, target).unwrap().unwrap().left
@@ -498,4 +498,89 @@ fn the_age_that_is_shown_is_that_of_data_in_scope() {
     assert_eq!(answers.ledger().age, Some(seconds(70)));
     answers.age(OTHER, "savings_plans", 80.0);
     assert_eq!(answers.ledger().age, Some(seconds(80)));
+}
+
+#[test]
+fn amounts_that_cannot_be_are_doubted_and_named() {
+    let plan = |numbers| {
+        let mut answers = Answers::empty();
+        answers.plan("arn:a", [ACCOUNT, "m5", REGION], numbers);
+        balance(&answers.ledger(), &Target::family("m5", REGION)).unwrap()
+    };
+    for (numbers, named) in [
+        (
+            [-1.0, 0.0, 0.0],
+            "savings_plan_hourly_commitment of plan arn:a is -1",
+        ),
+        (
+            [1e9, 1e9, 0.0],
+            "savings_plan_hourly_commitment of plan arn:a is 1000000000",
+        ),
+        (
+            [10.0, 400.0, 10.0],
+            "savings_plan_remaining_capacity of plan arn:a is 400",
+        ),
+        (
+            [10.0, 4.0, -50.0],
+            "savings_plan_utilization_percent of plan arn:a is -50",
+        ),
+    ] {
+        let doubt = plan(numbers).unwrap_err();
+        assert_eq!(doubt.category(), "implausible-data", "{doubt}");
+        assert!(doubt.to_string().starts_with(named), "{doubt}");
+    }
+    // A plan that is used beyond its commitment says so with these, and rounding is no lie.
+    assert_eq!(plan([10.0, -3.0, 130.0]).unwrap().left, 0.0);
+    assert_eq!(plan([10.0, 10.005, 0.0]).unwrap().left, 10.005);
+    for count in [-2.0, 1.5, 1e7] {
+        let mut answers = Answers::empty();
+        answers
+            .reserve(ACCOUNT, REGION, "", "p5.48xlarge", count)
+            .reserve(ACCOUNT, REGION, "", "m5.large", 3.0);
+        let ledger = answers.ledger();
+        let doubt = balance(&ledger, &Target::reserved("p5.48xlarge", REGION))
+            .unwrap()
+            .unwrap_err();
+        assert_eq!(doubt.category(), "implausible-data", "{doubt}");
+        assert!(
+            doubt.to_string().contains(&format!("p5.48xlarge is {count}")),
+            "{doubt}"
+        );
+        assert_eq!(left(&ledger, &Target::reserved("m5.large", REGION)), 3.0);
+    }
+}
+
+#[test]
+fn commitments_for_types_that_the_catalog_does_not_know_are_doubted() {
+    let mut answers = Answers::empty();
+    answers
+        .plan("arn:a", [ACCOUNT, "m5", REGION], [10.0, 4.0, 60.0])
+        .plan("arn:b", [ACCOUNT, "z99", REGION], [10.0, 4.0, 60.0])
+        .plan("arn:c", [ACCOUNT, "", ""], [8.0, 2.0, 75.0])
+        .reserve(ACCOUNT, REGION, "", "m5.large", 3.0)
+        .reserve(ACCOUNT, REGION, "", "m5.gigantic", 3.0);
+    let mut ledger = answers.ledger();
+    // A catalog of another provider says nothing about EC2.
+    ledger.doubt_unknown_types(&ec2_types(["c-1x-amd64-linux", "s-4x-arm64-linux"]));
+    assert_eq!(ledger, answers.ledger());
+    ledger.doubt_unknown_types(&ec2_types(["m5.large", "m5.metal", "c5.24xlarge"]));
+    let doubts = |target: &Target| {
+        balance(&ledger, target)
+            .unwrap()
+            .err()
+            .map(|doubt| doubt.to_string())
+    };
+    assert_eq!(doubts(&Target::reserved("m5.large", REGION)), None);
+    assert_eq!(doubts(&Target::family("m5", REGION)), None);
+    assert_eq!(doubts(&Target::compute()), None);
+    for target in [
+        Target::reserved("m5.gigantic", REGION),
+        Target::family("z99", REGION),
+    ] {
+        let doubt = doubts(&target).unwrap();
+        assert!(
+            doubt.contains(&format!("{:?}", target.covers)) && doubt.contains("catalog"),
+            "{doubt}"
+        );
+    }
 }

@@ -58,7 +58,8 @@ pub fn findings_of(text: &str) -> usize {
         cluster: Some(Box::default()),
         ..input::objects::Objects::default()
     };
-    input::documents::read("input", text, &mut objects);
+    let budget = veneer_api::yaml::AliasBudget::for_input(text.len());
+    input::documents::read("input", text, budget, &mut objects);
     objects.settle();
     objects.findings.len()
 }

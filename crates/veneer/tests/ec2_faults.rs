@@ -188,3 +188,57 @@ fn a_failing_aws_delays_launches_and_doubles_none() {
     let (instances, claims) = none_doubled(&bed);
     assert_eq!((instances, claims), (6, 6));
 }
+
+#[test]
+fn an_instance_with_termination_protection_is_named_and_keeps_no_other_one_from_ending() {
+    let bed = Bed::start();
+    bed.pool(&["on-demand"]);
+    bed.deployment(3);
+    let _veneer = bed.veneer();
+    bed.all_run(3);
+    bed.consistent(Some(3));
+    let (claim, ids) = bed.instances().into_iter().next_back().unwrap();
+    let protect = |value: &str| {
+        let parameters = [
+            ("InstanceId", ids[0].as_str()),
+            ("DisableApiTermination.Value", value),
+        ];
+        bed.aws
+            .call("ec2", "ModifyInstanceAttribute", &parameters)
+            .unwrap();
+    };
+    protect("true");
+    bed.scale(0);
+    let ends_asked = || {
+        let all = bed.aws.requests().unwrap();
+        all.iter()
+            .filter(|one| one["action"] == "TerminateInstances")
+            .count()
+    };
+    bed.eventually("an end is asked for", || match ends_asked() {
+        0 => Err("none".to_owned()),
+        _ => Ok(()),
+    });
+    let took = bed.eventually("only the protected instance is left", || {
+        expect(
+            bed.instances().into_keys().collect::<Vec<_>>(),
+            vec![claim.clone()],
+        )
+    });
+    println!("the other two ended within {took:?}");
+    bed.eventually("an event names the instance and the remedy", || {
+        let events: Vec<k8s_openapi::api::events::v1::Event> = bed.list();
+        let notes: Vec<String> = events
+            .into_iter()
+            .filter(|event| event.reason.as_deref() == Some("TerminationRefused"))
+            .filter_map(|event| event.note)
+            .collect();
+        let told = |note: &String| note.contains(&ids[0]) && note.contains("DisableApiTermination");
+        match notes.iter().any(told) {
+            true => Ok(()),
+            false => Err(format!("{notes:?}")),
+        }
+    });
+    protect("false");
+    bed.consistent(Some(0));
+}

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{NodeSelector, PodTemplateSpec};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use veneer_api::yaml;
 use veneer_engine::plan::parse_duration;
 
 /// The scenario that runs when none is named.
@@ -455,13 +456,12 @@ pub struct PriceChange {
 impl Scenario {
     /// Reads a scenario; `origin` stands in messages.
     pub fn parse(text: &str, origin: &str) -> Result<Self, ScenarioError> {
-        let scenario: Self = serde_saphyr::from_str(text).map_err(|error| {
+        let scenario: Self = yaml::read(text).map_err(|error| {
             let place = error
                 .location()
                 .map(|at| format!(":{}", at.line()))
                 .unwrap_or_default();
-            let text = error.without_snippet().to_string();
-            ScenarioError(format!("{origin}{place}: {text}"))
+            ScenarioError(format!("{origin}{place}: {}", yaml::describe(&error)))
         })?;
         scenario
             .check()

@@ -166,10 +166,25 @@ def stop_instances(self):
 
 InstanceResponse.stop_instances = stop_instances
 
+original_terminate_instances = moto_instances.InstanceBackend.terminate_instances
+
+
+def terminate_instances(self, instance_ids):
+    """EC2 ends none of a request's instances (in a zone) where one is protected; moto would end those before it."""
+    for instance in self.get_multi_instances_by_id(instance_ids):
+        if instance.disable_api_termination in (True, "true"):
+            raise moto_instances.OperationNotPermitted4(instance.id)
+    return original_terminate_instances(self, instance_ids)
+
+
+moto_instances.InstanceBackend.terminate_instances = terminate_instances
+
 original_modify = InstanceResponse.modify_instance_attribute
 
 
 def modify_instance_attribute(self):
+    if self._get_param("InstanceType.Value") is None:
+        return original_modify(self)
     for instance in self.ec2_backend.get_multi_instances_by_id([self._get_param("InstanceId")]):
         if instance._state.name != "stopped":
             raise Refusal("IncorrectInstanceState", f"The instance '{instance.id}' is not in the 'stopped' state.")

@@ -136,6 +136,18 @@ impl Bed {
             .collect()
     }
 
+    /// Gives an instance termination protection, or takes it away.
+    pub(crate) fn protect(&self, provider_id: &str, is_protected: bool) {
+        let value = is_protected.to_string();
+        let parameters = [
+            ("InstanceId", veneer_aws::instance_id(provider_id)),
+            ("DisableApiTermination.Value", value.as_str()),
+        ];
+        self.aws
+            .call("ec2", "ModifyInstanceAttribute", &parameters)
+            .unwrap();
+    }
+
     pub(crate) fn running(&self) -> usize {
         let all = self.aws.instances("karpenter.sh/nodeclaim").unwrap();
         all.iter()

@@ -24,7 +24,7 @@ use veneer_engine::plan::{
 };
 use veneer_engine::provision::LaunchOption;
 
-use super::{LaunchError, Provider};
+use super::{LaunchError, Provider, TerminateError};
 use crate::observe::chain;
 use crate::standalone::{SharedStore, Stores, locked};
 
@@ -300,7 +300,7 @@ impl Provider for Kwok {
         Ok(launched(&made.unwrap_or(node)))
     }
 
-    async fn terminate(&self, provider_id: &str) -> Result<(), String> {
+    async fn terminate(&self, provider_id: &str) -> Result<(), TerminateError> {
         tokio::time::sleep(self.settings.terminate_delay).await;
         {
             let mut state = locked_state(&self.state);
@@ -311,7 +311,7 @@ impl Provider for Kwok {
         match self.nodes.delete(node, &DeleteParams::default()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(chain(&error)),
+            Err(error) => Err(TerminateError::Other(chain(&error))),
         }
     }
 

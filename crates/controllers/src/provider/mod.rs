@@ -26,6 +26,17 @@ pub enum LaunchError {
     Other(String),
 }
 
+/// Why an instance has not ended.
+#[derive(Debug, thiserror::Error)]
+pub enum TerminateError {
+    /// A person has to do something first, so asking often is of no use.
+    #[error("{0}")]
+    NeedsAction(String),
+    /// Something that may pass.
+    #[error("{0}")]
+    Other(String),
+}
+
 fn listed(shortages: &[Shortage]) -> String {
     let first = shortages.iter().take(5);
     let first: Vec<String> = first
@@ -47,7 +58,7 @@ pub trait Provider: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Launched, LaunchError>> + Send;
 
     /// Ends an instance; one that is gone already is fine.
-    fn terminate(&self, provider_id: &str) -> impl Future<Output = Result<(), String>> + Send;
+    fn terminate(&self, provider_id: &str) -> impl Future<Output = Result<(), TerminateError>> + Send;
 
     /// Stops an instance, with its memory kept on disk if `hibernate`; one that is stopped already is fine.
     fn stop(&self, provider_id: &str, hibernate: bool) -> impl Future<Output = Result<(), String>> + Send;

@@ -16,7 +16,7 @@ use veneer_steering::warm::Beside;
 use super::execute::Executor;
 use super::watch::{Kinds, NodeClasses, Watches};
 use super::{Clock, IDLE, Meters, has_overprovisioners};
-use crate::provider::{LaunchError, Provider};
+use crate::provider::{LaunchError, Provider, TerminateError};
 
 /// Changes that arrive within this time of each other are one pass; Karpenter is given as little of a start as can be.
 const COALESCE: Duration = Duration::from_millis(5);
@@ -67,8 +67,8 @@ impl Provider for Nobody {
         Err(LaunchError::Other(refused()))
     }
 
-    async fn terminate(&self, _: &str) -> Result<(), String> {
-        Err(refused())
+    async fn terminate(&self, _: &str) -> Result<(), TerminateError> {
+        Err(TerminateError::Other(refused()))
     }
 
     async fn stop(&self, _: &str, _: bool) -> Result<(), String> {

@@ -26,6 +26,7 @@ use veneer_engine::plan::{
 };
 use veneer_engine::provision::LaunchOption;
 
+use super::backoff;
 use super::events::Events;
 use super::metrics::Meters;
 use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
@@ -37,8 +38,6 @@ use crate::provider::{LaunchError, Provider};
 
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
-/// How long a failed action is left alone: at first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long an offering counts as not available after the provider had none of it.
 const SHORTAGE: Duration = Duration::from_secs(180);
 
@@ -60,7 +59,7 @@ pub(crate) struct Executor<P> {
     client: Client,
     pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
-    events: Events,
+    pub(super) events: Events,
     meters: Meters,
     memory: Mutex<Memory>,
 }
@@ -76,6 +75,9 @@ pub(crate) enum Failure {
     NotYet,
     #[error("{0}")]
     Refused(String),
+    /// A person has to do something first.
+    #[error("{0}")]
+    NeedsAction(String),
 }
 
 impl<P: Provider> Executor<P> {
@@ -125,7 +127,7 @@ impl<P: Provider> Executor<P> {
             let mut memory = self.memory();
             memory
                 .failed
-                .retain(|_, (until, delay)| *until + *delay + BACKOFF.1 > now);
+                .retain(|_, (until, delay)| *until + *delay + backoff::LONGEST > now);
             let actions = actions.into_iter().map(|action| (key(&action), action));
             actions
                 .filter(|(key, _)| memory.failed.get(key).is_none_or(|(until, _)| *until <= now))
@@ -140,11 +142,9 @@ impl<P: Provider> Executor<P> {
                             move |this| async move { this.launch(&claim, &options).await },
                         );
                     }
-                    Action::Terminate { provider_id } => self.beside(key, move |this| async move {
-                        this.check_end(&provider_id).await?;
-                        let ended = this.provider.terminate(&provider_id).await;
-                        ended.map_err(Failure::Refused)
-                    }),
+                    Action::Terminate { provider_id } => {
+                        self.beside(key, move |this| async move { this.terminate(&provider_id).await });
+                    }
                     Action::Stop {
                         provider_id,
                         hibernate,
@@ -183,14 +183,16 @@ impl<P: Provider> Executor<P> {
                 memory.failed.remove(&key);
             }
             Err(Failure::Outrun | Failure::NotYet) => debug!(action = key, "decided again"),
-            Err(Failure::Refused(error)) => {
-                let delay = memory
-                    .failed
-                    .get(&key)
-                    .map_or(BACKOFF.0, |(_, delay)| BACKOFF.1.min(*delay * 2));
-                warn!(action = key, %error, retry_in = ?delay, "failed");
+            Err(Failure::Refused(_) | Failure::NeedsAction(_)) => {
+                let needs_action = matches!(result, Err(Failure::NeedsAction(_)));
+                let last = memory.failed.get(&key).map(|(_, delay)| *delay);
+                let delay = backoff::next(last, needs_action);
+                let pause = backoff::jittered(delay, backoff::random());
+                if let Err(error) = &result {
+                    warn!(action = key, %error, retry_in = ?pause, "failed");
+                }
                 self.meters.failed();
-                memory.failed.insert(key, (Instant::now() + delay, delay));
+                memory.failed.insert(key, (Instant::now() + pause, delay));
             }
         }
     }

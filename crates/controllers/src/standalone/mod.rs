@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod backoff;
 mod beside;
 mod clock;
 mod events;
@@ -14,6 +15,7 @@ mod orphans;
 mod patches;
 mod pending;
 mod store;
+mod terminate;
 mod watch;
 
 pub use beside::run_beside;

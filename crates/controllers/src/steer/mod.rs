@@ -10,6 +10,7 @@ mod machines;
 mod prometheus;
 mod write;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::{info, warn};
-use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope};
+use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope, ec2_types};
 use veneer_steering::decisions::Decision;
 use veneer_steering::overlays::diff;
 use veneer_steering::steer::{self, Decided};
@@ -33,6 +34,9 @@ use decide::Decider;
 use prometheus::Prometheus;
 use write::{Failure, OverlayWriter, Reporter};
 
+/// What to do about commitments that anybody can invent.
+const MATCHER_MISSING: &str = "prometheus.matcher is not set: whoever's metrics this Prometheus scrapes can invent commitments; set it to the labels of the exporter, such as job=\"lumina\",namespace=\"lumina\"";
+
 /// Which overlays to write.
 #[derive(Clone, Debug)]
 pub struct SteeringSettings {
@@ -47,6 +51,11 @@ pub struct SteeringSettings {
 }
 
 impl SteeringSettings {
+    /// Whether commitments are read from series of whoever is scraped.
+    fn believes_anybody(&self) -> bool {
+        self.prometheus.as_ref().is_some_and(|it| it.matcher.is_none())
+    }
+
     pub(crate) fn counts_machines(&self) -> bool {
         self.prometheus.is_some()
     }
@@ -64,6 +73,9 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
     if prometheus.is_none() {
         info!("prometheusUrl is not set: preferences only, cost-aware overlays are left alone");
     }
+    if steering.believes_anybody() {
+        warn!("{MATCHER_MISSING}");
+    }
     let mut steerer = Steerer {
         decider: Decider::new(&steering, &settings.catalogue),
         writer: OverlayWriter::new(&shared.client),
@@ -73,6 +85,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         shared: Arc::clone(&shared),
         settings: Arc::clone(&settings),
         steering: Arc::clone(&steering),
+        known_types: ec2_types(settings.catalogue.types.iter().map(|it| &*it.name)),
     };
     if settings.once {
         return steerer.once(prometheus).await;
@@ -135,6 +148,8 @@ struct Steerer {
     shared: Arc<Shared>,
     settings: Arc<Settings>,
     steering: Arc<SteeringSettings>,
+    /// The instance types of EC2 that the catalog has.
+    known_types: BTreeSet<String>,
 }
 
 impl Steerer {
@@ -165,7 +180,8 @@ impl Steerer {
         let began = Instant::now();
         let asked = observed.as_ref().map(|(_, asked)| *asked);
         if let Some((observation, _)) = observed {
-            let ledger = Ledger::read(&observation, &self.steering.scope);
+            let mut ledger = Ledger::read(&observation, &self.steering.scope);
+            ledger.doubt_unknown_types(&self.known_types);
             metrics.set(|data| data.learn(&ledger));
             self.tell_doubts(&ledger);
             self.settings.ledger.set(&ledger);
@@ -215,7 +231,10 @@ impl Steerer {
         }
         let metrics = self.settings.metrics.steering.clone();
         let failures = self.writer.carry_out(&decided.actions, &metrics).await;
-        self.reporter.report(decided, &failures, Timestamp::now()).await;
+        let hint = self.steering.believes_anybody().then_some(MATCHER_MISSING);
+        self.reporter
+            .report(decided, &failures, hint, Timestamp::now())
+            .await;
         Ok(failures)
     }
 

@@ -4,16 +4,20 @@
 //! certificates. Whatever is not a complete answer is an error: a wrong status, text that is no answer, an answer
 //! with warnings (a part of the data may be missing), a value that cannot be read.
 
+mod reply;
+
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::{Body as AnyBody, to_bytes};
+use axum::body::Body as AnyBody;
 use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderName, HeaderValue, Request, StatusCode, Uri};
+use futures::StreamExt;
 use k8s_openapi::jiff::Timestamp;
 use kube::client::Body;
 use kube::{Client, Config};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 use veneer_steering::commitments::{Answer, Observation, Sample};
 
@@ -22,22 +26,66 @@ use crate::observe::chain;
 
 /// The pause before the first retry; each later one is twice as long.
 const BACKOFF: Duration = Duration::from_millis(200);
-/// The largest answer that is read: tens of thousands of series.
-const LARGEST_ANSWER: usize = 64 * 1024 * 1024;
+/// How large an answer may be, and what to do about a larger one.
+#[derive(Clone, Copy)]
+struct Limit {
+    bytes: usize,
+    fix: &'static str,
+}
 
-/// Everything that belongs together in one query, which sees one moment of the database: in two, one could
-/// see numbers of a scrape and the other the age of the scrape before.
-const COMMITMENTS: (&str, &str) = (
-    "commitments",
-    "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|lumina_data_freshness_seconds\"}",
-);
-/// Which running instances are covered by what.
-const RUNNING: (&str, &str) = (
-    "running_instances",
-    "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost)",
-);
-/// The age of the sample that says how old the data is: a server may answer with one of some minutes ago.
-const SCRAPE_AGE: (&str, &str) = ("scrape_age", "time() - timestamp(lumina_data_freshness_seconds)");
+/// About thirty thousand series; an organization with hundreds of accounts has a tenth of that.
+const COMMITMENTS_LIMIT: Limit = Limit {
+    bytes: 16 << 20,
+    fix: "set prometheus.matcher, such as job=\"lumina\", so that only the series of the exporter are in it",
+};
+const HISTORY_LIMIT: Limit = Limit {
+    bytes: 64 << 20,
+    fix: "ask for a shorter history or a longer step",
+};
+
+/// The series about commitments.
+const COMMITMENTS: [&str; 5] = [
+    "savings_plan_hourly_commitment",
+    "savings_plan_remaining_capacity",
+    "savings_plan_utilization_percent",
+    "ec2_reserved_instance",
+    "lumina_data_freshness_seconds",
+];
+
+/// The queries, each with its name in metrics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Queries {
+    /// Everything that belongs together in one query, which sees one moment of the database: in two, one could see
+    /// numbers of a scrape and the other the age of the scrape before.
+    commitments: (&'static str, String),
+    /// Which running instances are covered by what.
+    running: (&'static str, String),
+    /// The age of the sample that says how old the data is: a server may answer with one of some minutes ago.
+    scrape_age: (&'static str, String),
+}
+
+impl Queries {
+    /// The queries with the label matchers that tell whose series are believed.
+    fn new(matcher: Option<&str>) -> Self {
+        let more = matcher.map(|matcher| format!(",{matcher}")).unwrap_or_default();
+        let only = matcher
+            .map(|matcher| format!("{{{matcher}}}"))
+            .unwrap_or_default();
+        let names = COMMITMENTS.join("|");
+        let by = "account_id, region, availability_zone, instance_type, cost_type";
+        Self {
+            commitments: ("commitments", format!("{{__name__=~\"{names}\"{more}}}")),
+            running: (
+                "running_instances",
+                format!("count by ({by}) (ec2_instance_hourly_cost{only})"),
+            ),
+            scrape_age: (
+                "scrape_age",
+                format!("time() - timestamp(lumina_data_freshness_seconds{only})"),
+            ),
+        }
+    }
+}
 
 /// How to reach Prometheus.
 #[derive(Clone, Debug, Default)]
@@ -56,6 +104,8 @@ pub struct PrometheusSettings {
     pub ca_file: Option<String>,
     /// More headers.
     pub headers: BTreeMap<String, String>,
+    /// Label matchers that every series about commitments must meet, such as `job="lumina"`.
+    pub matcher: Option<String>,
 }
 
 /// Why Prometheus cannot be asked at all.
@@ -73,6 +123,7 @@ pub(crate) struct Prometheus {
     timeout: Duration,
     retries: u32,
     token_file: Option<String>,
+    queries: Arc<Queries>,
 }
 
 impl Prometheus {
@@ -108,21 +159,27 @@ impl Prometheus {
             timeout: settings.timeout,
             retries: settings.retries,
             token_file: settings.bearer_token_file.clone(),
+            queries: Arc::new(Queries::new(settings.matcher.as_deref())),
         })
     }
 
     /// All answers of this moment.
     pub(crate) async fn observe(&self, metrics: &SteeringMetrics) -> Observation {
         let at = Timestamp::now();
+        let Queries {
+            commitments,
+            running,
+            scrape_age,
+        } = &*self.queries;
         let (all, running, scrape_age) = tokio::join!(
-            self.answer(COMMITMENTS, metrics),
-            self.answer(RUNNING, metrics),
-            self.answer(SCRAPE_AGE, metrics),
+            self.answer(commitments, metrics),
+            self.answer(running, metrics),
+            self.answer(scrape_age, metrics),
         );
-        let of = |name: &str| {
-            let all = all.as_ref().map_err(Clone::clone)?;
-            let samples = all.iter().filter(|sample| sample.label("__name__") == name);
-            Ok(samples.cloned().collect())
+        let mut all = all.map(by_name);
+        let mut of = |name: &str| match &mut all {
+            Ok(all) => Ok(all.remove(name).unwrap_or_default()),
+            Err(why) => Err(why.clone()),
         };
         Observation {
             at,
@@ -135,7 +192,8 @@ impl Prometheus {
         }
     }
 
-    async fn answer(&self, (name, query): (&'static str, &'static str), metrics: &SteeringMetrics) -> Answer {
+    async fn answer(&self, query: &(&'static str, String), metrics: &SteeringMetrics) -> Answer {
+        let (name, query) = (query.0, &query.1);
         let began = Instant::now();
         let mut pause = BACKOFF;
         let mut attempt = 0;
@@ -157,13 +215,13 @@ impl Prometheus {
         answer
     }
 
-    async fn ask(&self, query: &'static str) -> Result<Vec<Sample>, Refusal> {
+    async fn ask(&self, query: &str) -> Result<Vec<Sample>, Refusal> {
         let uri = format!("/api/v1/query?query={}", escape(query));
-        let text = self.send(uri).await?;
-        read(&text).map_err(Refusal::again)
+        let answer = self.send(uri, COMMITMENTS_LIMIT).await?;
+        reply::read(&answer).map_err(Refusal::again)
     }
 
-    async fn send(&self, uri: String) -> Result<String, Refusal> {
+    async fn send(&self, uri: String, limit: Limit) -> Result<Vec<u8>, Refusal> {
         let mut request = Request::get(uri);
         if let Some(file) = &self.token_file {
             // Tokens are renewed in place, so the file is read for every question; it often ends with a new line.
@@ -177,11 +235,9 @@ impl Prometheus {
         let answer = self.client.send(request).await;
         let answer = answer.map_err(|error| Refusal::again(chain(&error)))?;
         let status = answer.status();
-        let bytes = to_bytes(AnyBody::new(answer.into_body()), LARGEST_ANSWER).await;
-        let bytes = bytes.map_err(|error| Refusal::again(chain(&error)))?;
-        let text = String::from_utf8_lossy(&bytes);
+        let bytes = self.body(answer.into_body(), limit).await?;
         if !status.is_success() {
-            let why = format!("status {status}: {}", shortened(&text));
+            let why = format!("status {status}: {}", reply::shortened(&bytes));
             let passes = status.is_server_error()
                 || matches!(
                     status,
@@ -189,8 +245,38 @@ impl Prometheus {
                 );
             return Err(Refusal { why, again: passes });
         }
-        Ok(text.into_owned())
+        Ok(bytes)
     }
+
+    /// Reads an answer as far as it is not too large. One that is would be so again.
+    async fn body(&self, body: Body, limit: Limit) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = Vec::new();
+        let mut chunks = AnyBody::new(body).into_data_stream();
+        while let Some(chunk) = chunks.next().await {
+            let chunk = chunk.map_err(|error| Refusal::again(chain(&error)))?;
+            if bytes.len() + chunk.len() > limit.bytes {
+                return Err(Refusal::for_good(format!(
+                    "the answer is longer than {} MiB; {}",
+                    limit.bytes >> 20,
+                    limit.fix
+                )));
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes)
+    }
+}
+
+/// Samples by the name of their series.
+fn by_name(samples: Vec<Sample>) -> BTreeMap<String, Vec<Sample>> {
+    let mut all: BTreeMap<String, Vec<Sample>> = BTreeMap::new();
+    for sample in samples {
+        match all.get_mut(sample.label("__name__")) {
+            Some(list) => list.push(sample),
+            None => drop(all.insert(sample.label("__name__").to_owned(), vec![sample])),
+        }
+    }
+    all
 }
 
 /// One series over time.
@@ -217,46 +303,17 @@ pub async fn history(
         to.as_second(),
         step.as_secs().max(1)
     );
-    let answer = timeout(settings.timeout, prometheus.send(uri)).await;
-    let text = match answer {
+    let answer = timeout(settings.timeout, prometheus.send(uri, HISTORY_LIMIT)).await;
+    let bytes = match answer {
         Ok(answer) => answer.map_err(|refusal| refusal.why),
         Err(_) => Err(format!("no answer within {:?}", settings.timeout)),
     };
-    text.and_then(|text| read_series(&text))
+    bytes
+        .and_then(|bytes| reply::read_series(&bytes))
         .map_err(|why| PrometheusError {
             url: settings.url.clone(),
             why,
         })
-}
-
-fn read_series(text: &str) -> Result<Vec<Series>, String> {
-    let results = results(text, "matrix")?;
-    let series = |result: &Value| {
-        let values = result.get("values")?.as_array()?.iter().map(|pair| {
-            #[allow(clippy::cast_possible_truncation, reason = "whole seconds were asked for")]
-            let second = pair.get(0)?.as_f64()?.round() as i64;
-            Some((
-                Timestamp::from_second(second).ok()?,
-                number(pair.get(1)?.as_str()?)?,
-            ))
-        });
-        Some(Series {
-            labels: labels(result)?,
-            values: values.collect::<Option<_>>()?,
-        })
-    };
-    let series = results.iter().map(|result| {
-        series(result).ok_or_else(|| format!("a result cannot be read: {}", shortened(&result.to_string())))
-    });
-    series.collect()
-}
-
-fn labels(result: &Value) -> Option<BTreeMap<String, String>> {
-    let labels = result.get("metric")?.as_object()?;
-    let labels = labels
-        .iter()
-        .map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned())));
-    labels.collect()
 }
 
 /// The ages that were told, each made older by the age of its sample. One whose own age nobody knows is no number.
@@ -286,62 +343,6 @@ impl Refusal {
     }
 }
 
-fn shortened(text: &str) -> String {
-    let text = text.trim();
-    match text.char_indices().nth(200) {
-        Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
-        None => text.to_owned(),
-    }
-}
-
-/// The samples of an answer in the format of Prometheus' HTTP API.
-fn read(text: &str) -> Result<Vec<Sample>, String> {
-    let results = results(text, "vector")?;
-    let sample = |result: &Value| {
-        Some(Sample {
-            labels: labels(result)?,
-            value: number(result.pointer("/value/1")?.as_str()?)?,
-        })
-    };
-    let samples = results.iter().map(|result| {
-        sample(result).ok_or_else(|| format!("a result cannot be read: {}", shortened(&result.to_string())))
-    });
-    samples.collect()
-}
-
-/// The results of a complete answer of one kind.
-fn results(text: &str, kind: &str) -> Result<Vec<Value>, String> {
-    let mut answer: Value =
-        serde_json::from_str(text).map_err(|_| format!("the answer is no JSON: {}", shortened(text)))?;
-    if answer.get("status").and_then(Value::as_str) != Some("success") {
-        return Err(format!("the answer is no success: {}", shortened(text)));
-    }
-    if let Some(warnings) = answer
-        .get("warnings")
-        .and_then(Value::as_array)
-        .filter(|list| !list.is_empty())
-    {
-        let warnings: Vec<String> = warnings.iter().map(ToString::to_string).collect();
-        return Err(format!(
-            "the answer may be incomplete: {}",
-            shortened(&warnings.join(", "))
-        ));
-    }
-    let is_kind = answer.pointer("/data/resultType").and_then(Value::as_str) == Some(kind);
-    match answer.pointer_mut("/data/result").map(Value::take) {
-        Some(Value::Array(results)) if is_kind => Ok(results),
-        _ => Err(format!("the answer is no {kind}: {}", shortened(text))),
-    }
-}
-
-fn number(text: &str) -> Option<f64> {
-    match text {
-        "+Inf" => Some(f64::INFINITY),
-        "-Inf" => Some(f64::NEG_INFINITY),
-        _ => text.parse().ok(),
-    }
-}
-
 /// A query as a part of a URL.
 fn escape(query: &str) -> String {
     let mut escaped = String::new();
@@ -360,58 +361,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_read_with_all_its_results() {
-        let text = r#"{"status":"success","data":{"resultType":"vector","result":[
-            {"metric":{"__name__":"m","a":"x"},"value":[1.5,"2.5"]},
-            {"metric":{},"value":[1.5,"NaN"]},
-            {"metric":{"a":"y"},"value":[1.5,"+Inf"]},
-            {"metric":{"a":"z"},"value":[1.5,"-Inf"]}]}}"#;
-        let read = read(text).unwrap();
-        assert_eq!(read.len(), 4);
-        assert_eq!((read[0].label("a"), read[0].value), ("x", 2.5));
-        assert!(read[1].value.is_nan() && read[1].labels.is_empty());
-        assert_eq!((read[2].value, read[3].value), (f64::INFINITY, f64::NEG_INFINITY));
-        let empty = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
-        assert_eq!(super::read(empty), Ok(Vec::new()));
-    }
-
-    #[test]
-    fn what_is_no_complete_answer_is_an_error() {
-        for (text, expected) in [
-            ("<html>", "the answer is no JSON: <html>"),
-            ("", "the answer is no JSON: "),
-            ("{}", "the answer is no success: {}"),
-            (r#"{"status":"error"}"#, "the answer is no success"),
-            (r#"{"status":"success"}"#, "the answer is no vector"),
-            (
-                r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#,
-                "the answer is no vector",
-            ),
-            (
-                r#"{"status":"success","warnings":["store gone"],"data":{"resultType":"vector","result":[]}}"#,
-                "the answer may be incomplete: \"store gone\"",
-            ),
-            (
-                r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,2]}]}}"#,
-                "a result cannot be read",
-            ),
-            (
-                r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"a":1},"value":[1,"2"]}]}}"#,
-                "a result cannot be read",
-            ),
-            (
-                r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"two"]}]}}"#,
-                "a result cannot be read",
-            ),
-        ] {
-            let error = read(text).unwrap_err();
-            assert!(error.starts_with(expected), "{text}: {error}");
-        }
-        let long = read(&"x".repeat(10_000)).unwrap_err();
-        assert!(long.len() < 300, "{long}");
-    }
-
-    #[test]
     fn data_is_as_old_as_it_says_and_its_sample_together() {
         let told = |account: &str| Sample::new(&[("__name__", "x"), ("account_id", account)], 30.0);
         let age = |account: &str, value| Sample::new(&[("account_id", account)], value);
@@ -425,10 +374,113 @@ mod tests {
     }
 
     #[test]
+    fn the_matcher_is_in_every_query() {
+        let bare = Queries::new(None);
+        assert_eq!(
+            bare.running.1,
+            "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost)"
+        );
+        let queries = Queries::new(Some("job=\"lumina\",namespace=~\"a|b\""));
+        assert_eq!(
+            queries.commitments.1,
+            "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|lumina_data_freshness_seconds\",job=\"lumina\",namespace=~\"a|b\"}"
+        );
+        assert_eq!(
+            queries.running.1,
+            "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost{job=\"lumina\",namespace=~\"a|b\"})"
+        );
+        assert_eq!(
+            queries.scrape_age.1,
+            "time() - timestamp(lumina_data_freshness_seconds{job=\"lumina\",namespace=~\"a|b\"})"
+        );
+    }
+
+    #[test]
     fn a_query_is_escaped_for_a_url() {
         assert_eq!(
             escape("sum by (a) (b{c=\"d\"})"),
             "sum%20by%20%28a%29%20%28b%7Bc%3D%22d%22%7D%29"
         );
+    }
+
+    /// The most memory that this process has had so far, in MiB.
+    fn peak() -> usize {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() / 1024
+    }
+
+    /// Answers every question with `size` bytes of series, and says how many of them each caller took.
+    fn talkative(size: usize) -> (String, std::sync::mpsc::Receiver<usize>) {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let (taken, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (mut stream, taken) = (stream.unwrap(), taken.clone());
+                std::thread::spawn(move || {
+                    let mut head = [0; 4096];
+                    let _ = stream.read(&mut head);
+                    let begin = r#"{"status":"success","data":{"resultType":"vector","result":["#;
+                    let result = r#"{"metric":{"__name__":"ec2_reserved_instance","instance_type":"p5.48xlarge"},"value":[1,"9"]},"#;
+                    let answer = format!(
+                        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n{begin}"
+                    );
+                    let mut sent = 0;
+                    let mut open = stream.write_all(answer.as_bytes()).is_ok();
+                    let chunk = result.repeat(100);
+                    while open && sent < size {
+                        open = stream.write_all(chunk.as_bytes()).is_ok();
+                        sent += chunk.len();
+                    }
+                    let _ = taken.send(sent);
+                });
+            }
+        });
+        (url, told)
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_too_large_is_named_and_not_read_to_its_end() {
+        const SIZE: usize = 63_000_000;
+        let (url, told) = talkative(SIZE);
+        let settings = PrometheusSettings {
+            url,
+            timeout: Duration::from_secs(60),
+            retries: 2,
+            ..PrometheusSettings::default()
+        };
+        let before = peak();
+        let observed = Prometheus::new(&settings)
+            .unwrap()
+            .observe(&crate::Metrics::new().steering)
+            .await;
+        println!("three answers of 63 MB: {} MiB more", peak() - before);
+        let ledger = veneer_steering::commitments::Ledger::read(
+            &observed,
+            &veneer_steering::commitments::Scope {
+                account: "123456789012".to_owned(),
+                region: "us-west-2".to_owned(),
+                shared_plans: true,
+                freshness_limit: "65m".parse().unwrap(),
+            },
+        );
+        let doubts: Vec<String> = ledger.doubts().map(|(_, doubt)| doubt.to_string()).collect();
+        assert_eq!(doubts.len(), 3);
+        assert!(doubts[0].contains("query failed: ec2_reserved_instance: the answer is longer than 16 MiB"));
+        assert!(
+            doubts.iter().all(|doubt| doubt.contains("prometheus.matcher")),
+            "{doubts:?}"
+        );
+        // Asked once each: a second answer would be as large. Beyond the limit, only what the sockets hold was sent.
+        for _ in 0..3 {
+            let taken = told.recv_timeout(Duration::from_secs(60)).unwrap();
+            assert!(taken < SIZE * 3 / 4, "{taken} bytes were taken");
+        }
+        assert!(told.try_recv().is_err(), "it was asked again");
     }
 }

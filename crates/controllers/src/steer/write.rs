@@ -259,10 +259,17 @@ impl Reporter {
         self.failing
     }
 
-    pub(super) async fn report(&mut self, decided: &Decided, failures: &[Failure], now: Timestamp) {
+    /// `unmatched` is what to say where commitments are believed whoever tells them.
+    pub(super) async fn report(
+        &mut self,
+        decided: &Decided,
+        failures: &[Failure],
+        unmatched: Option<&str>,
+        now: Timestamp,
+    ) {
         let mut told = BTreeSet::new();
         self.failing = false;
-        for warning in warnings(decided, failures) {
+        for warning in warnings(decided, failures, unmatched) {
             let name = warning.name();
             if self.told.contains(&name) {
                 told.insert(name);
@@ -301,7 +308,7 @@ impl Reporter {
     }
 }
 
-fn warnings(decided: &Decided, failures: &[Failure]) -> Vec<Warning> {
+fn warnings(decided: &Decided, failures: &[Failure], unmatched: Option<&str>) -> Vec<Warning> {
     let mut warnings = Vec::new();
     for pool in &decided.pools {
         let mut warn = |reason: &'static str, note: String| {
@@ -312,6 +319,9 @@ fn warnings(decided: &Decided, failures: &[Failure]) -> Vec<Warning> {
                 note: note.chars().take(NOTE).collect(),
             });
         };
+        if let Some(note) = unmatched {
+            warn("PrometheusMatcherMissing", note.to_owned());
+        }
         for fault in &pool.read.faults {
             warn("InvalidPreference", fault.to_string());
         }

@@ -110,7 +110,7 @@ impl Series {
         }
     }
 
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let plan = |kind: &str, arn: &str, place: &str, utilization: f64| {
             let short = format!("account_id=\"{ACCOUNT}\",type=\"{kind}\",savings_plan_arn=\"{arn}\"");
             let left = 100.0 - utilization;

@@ -7,6 +7,7 @@
 
 mod freshness;
 mod plans;
+mod plausible;
 mod reserved;
 mod samples;
 
@@ -19,6 +20,7 @@ use veneer_api::labels::veneer::{
     COMMITMENT_COMPUTE_SAVINGS_PLAN, COMMITMENT_EC2_INSTANCE_SAVINGS_PLAN, COMMITMENT_RESERVED_INSTANCE,
 };
 
+pub use plausible::{MOST_DOLLARS_PER_HOUR, MOST_INSTANCES, ec2_types};
 pub use reserved::size_factor;
 pub use samples::{Answer, Observation, Sample};
 
@@ -154,6 +156,8 @@ pub enum Doubt {
     NoFreshness(String),
     /// A series that belongs to the others is missing, or its value is no number.
     Incomplete(String),
+    /// A value that cannot be.
+    Implausible(String),
 }
 
 impl Doubt {
@@ -165,6 +169,7 @@ impl Doubt {
             Self::Stale { .. } => "stale-data",
             Self::NoFreshness(_) => "no-freshness",
             Self::Incomplete(_) => "incomplete-data",
+            Self::Implausible(_) => "implausible-data",
         }
     }
 }
@@ -181,7 +186,7 @@ impl fmt::Display for Doubt {
                     limit.as_secs()
                 )
             }
-            Self::NoFreshness(why) | Self::Incomplete(why) => f.write_str(why),
+            Self::NoFreshness(why) | Self::Incomplete(why) | Self::Implausible(why) => f.write_str(why),
         }
     }
 }

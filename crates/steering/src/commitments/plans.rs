@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::freshness::{self, Data};
+use super::plausible;
 use super::samples::answered;
 use super::{Balance, Book, Doubt, Kind, Observation, Sample, Scope, Target};
 
@@ -142,7 +143,14 @@ fn read(arn: &str, plan: &Plan<'_>) -> Result<Sum, Doubt> {
             Some(_) => {}
         }
     }
-    let value = |at: Option<f64>| at.unwrap_or_default().max(0.0);
+    let told = |at: Option<f64>| at.unwrap_or_default();
+    plausible::check_plan(
+        arn,
+        told(plan.commitment.map(|(_, value)| value)),
+        told(plan.remaining),
+        told(plan.utilization),
+    )?;
+    let value = |at: Option<f64>| told(at).max(0.0);
     let owned = value(plan.commitment.map(|(_, value)| value));
     Ok(Sum {
         owned,

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::freshness::{self, Data};
+use super::plausible;
 use super::samples::{answered, distinct};
 use super::{Balance, Book, Doubt, Observation, Sample, Scope, Target, family_of};
 
@@ -43,13 +44,18 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
         .filter(|(sample, _)| in_scope(sample))
     {
         let instance_type = sample.label("instance_type");
-        if value.is_finite() {
-            *owned_counts
-                .entry((instance_type, sample.label("availability_zone")))
-                .or_default() += value.max(0.0);
+        let checked = if value.is_finite() {
+            plausible::check_count(instance_type, value)
         } else {
-            let doubt = Doubt::Incomplete(format!("ec2_reserved_instance of {instance_type} is {value}"));
-            doubts.insert(instance_type, doubt);
+            let why = format!("ec2_reserved_instance of {instance_type} is {value}");
+            Err(Doubt::Incomplete(why))
+        };
+        match checked {
+            Ok(()) => {
+                let place = (instance_type, sample.label("availability_zone"));
+                *owned_counts.entry(place).or_default() += value;
+            }
+            Err(doubt) => drop(doubts.insert(instance_type, doubt)),
         }
     }
     let mut covered = Counts::new();

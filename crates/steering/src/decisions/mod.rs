@@ -89,6 +89,8 @@ pub enum Reason {
     NoFreshness,
     /// A part of the data is missing or is no number.
     IncompleteData,
+    /// A value cannot be.
+    ImplausibleData,
 }
 
 impl Reason {
@@ -123,6 +125,7 @@ impl Reason {
             Self::StaleData => "stale-data",
             Self::NoFreshness => "no-freshness",
             Self::IncompleteData => "incomplete-data",
+            Self::ImplausibleData => "implausible-data",
         }
     }
 }
@@ -134,6 +137,7 @@ impl From<&Doubt> for Reason {
             Doubt::Stale { .. } => Self::StaleData,
             Doubt::NoFreshness(_) => Self::NoFreshness,
             Doubt::Incomplete(_) => Self::IncompleteData,
+            Doubt::Implausible(_) => Self::ImplausibleData,
         }
     }
 }

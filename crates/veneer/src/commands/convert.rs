@@ -9,7 +9,7 @@ use clap::Args;
 
 use crate::finding::{Finding, Rule};
 use crate::input::objects::Objects;
-use crate::input::{documents, texts};
+use crate::input::{budget, documents, texts};
 use crate::output;
 
 /// Rewrites NodeOverlays of the earlier draft to today's fields, and prints YAML
@@ -32,10 +32,12 @@ pub(crate) fn run(args: &ConvertArgs) -> Result<ExitCode> {
     let mut err = io::stderr().lock();
     let mut broken = false;
     let mut first = true;
-    for (file, text) in texts(&args.files)? {
+    let texts = texts(&args.files)?;
+    let budget = budget(&texts);
+    for (file, text) in texts {
         for document in documents::split(&text) {
             let mut objects = Objects::default();
-            documents::read_document(&file, &document, &mut objects);
+            documents::read_document(&file, &document, budget, &mut objects);
             let findings: Vec<&Finding> = objects
                 .findings
                 .iter()

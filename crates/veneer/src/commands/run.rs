@@ -346,6 +346,7 @@ fn prometheus(url: &str, config: &config::Prometheus) -> Result<PrometheusSettin
         basic: config.username.clone().zip(password),
         ca_file: config.ca_file.clone(),
         headers: config.headers.clone(),
+        matcher: config.matcher.clone(),
     })
 }
 

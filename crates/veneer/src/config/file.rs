@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use veneer_api::yaml;
 use veneer_engine::overlay::nearest;
 
 use super::{Fault, File, KEYS, Source};
@@ -17,16 +18,12 @@ pub(super) const ADDRESS: &str = "host:port such as 127.0.0.1:8080, :8080 for al
 /// The values in the file, by key. What is no value of a key is a fault.
 pub(super) fn read(file: &File<'_>, faults: &mut Vec<Fault>) -> BTreeMap<&'static str, Source> {
     let name = file.name;
-    let tree: Value = match serde_saphyr::from_str(file.text) {
+    let tree: Value = match yaml::read(file.text) {
         Ok(tree) => tree,
         Err(error) => {
-            let error = error.to_string();
-            let line = error
-                .lines()
-                .next()
-                .unwrap_or_default()
-                .trim_start_matches("error: ");
-            faults.push(Fault(format!("{name} is no YAML: {line}")));
+            let line = error.location().map_or(1, |location| location.line());
+            let why = yaml::describe(&error);
+            faults.push(Fault(format!("{name} is no YAML: {why} (line {line})")));
             return BTreeMap::new();
         }
     };

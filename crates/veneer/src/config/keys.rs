@@ -3,8 +3,8 @@
 
 use super::values::{
     account, address, boolean, cidr, cluster_name, dns_label, dns_prefix, duration, headers, label_key,
-    level, log_format, mixed_pools, percent, pricing, queue, region, small_number, text, url, weight,
-    whole_or_fraction,
+    level, log_format, matchers, mixed_pools, percent, pricing, queue, region, small_number, text, url,
+    weight, whole_or_fraction,
 };
 use super::{Config, file};
 
@@ -90,6 +90,7 @@ keys! {
     "prometheus.passwordFile", "", file::PATH, "A file with the password for basic authentication", text => prometheus.password_file as Some;
     "prometheus.caFile", "", file::PATH, "A file with the certificates (PEM) that Prometheus' own is signed by", text => prometheus.ca_file as Some;
     "prometheus.headers", "", "pairs such as X-Scope-OrgID=team,X-Other=1", "More headers for every query", headers => prometheus.headers;
+    "prometheus.matcher", "", "label matchers such as job=\"lumina\",namespace=\"lumina\", with at least one = or =~", "Label matchers that series about commitments must meet, in every query; without them, whoever is scraped can invent commitments", matchers => prometheus.matcher as Some;
     "aws.accountId", "", "12 digits such as \"123456789012\" (in quotes in YAML)", "The account whose Reserved Instances and EC2 Instance Savings Plans count", account => aws_account_id;
     "aws.region", "", "a region such as us-west-2", "The region of the cluster", region => aws_region;
     "aws.sharedPlans", "true", file::BOOLEAN, "Whether Compute Savings Plans of every account count", boolean => aws_shared_plans;

@@ -56,6 +56,7 @@ pub(crate) struct Prometheus {
     pub(crate) password_file: Option<String>,
     pub(crate) ca_file: Option<String>,
     pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) matcher: Option<String>,
 }
 
 /// How overlays are written.
@@ -112,6 +113,7 @@ impl Default for Config {
                 password_file: None,
                 ca_file: None,
                 headers: BTreeMap::new(),
+                matcher: None,
             },
             aws_account_id: String::new(),
             aws_region: String::new(),

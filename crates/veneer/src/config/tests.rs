@@ -18,6 +18,11 @@ const GOOD: &[(&str, &str, &str)] = &[
     ("prometheus.passwordFile", "/a", "/b"),
     ("prometheus.caFile", "/a", "/b"),
     ("prometheus.headers", "X-Scope-OrgID=team", "A=1,B=x=y"),
+    (
+        "prometheus.matcher",
+        "job=\"lumina\"",
+        "job=~\"a|b\",namespace!=\"x\"",
+    ),
     ("aws.accountId", "123456789012", "000000000001"),
     ("aws.region", "us-west-2", "us-gov-east-1"),
     ("aws.sharedPlans", "false", "false"),
@@ -93,7 +98,7 @@ impl Layers {
             self.file
                 .push_str(if depth + 1 < parts.len() { "\n" } else { "" });
         }
-        self.file.push_str(&format!(" \"{text}\"\n"));
+        self.file.push_str(&format!(" {text:?}\n"));
         self
     }
 
@@ -233,6 +238,27 @@ fn thirty_bad_values_are_named_with_key_value_and_accepted_form() {
         ("prometheus.timeout", &["10", "soon", "0s", "5 m", "1d", "-5s"]),
         ("prometheus.retries", &["11", "-1", "two"]),
         ("prometheus.headers", &["X", "=a", "A=1,A=2", "a b=c"]),
+        (
+            "prometheus.matcher",
+            &[
+                "lumina",
+                "job=lumina",
+                "job=\"lumina",
+                "job=\"lumina\\\"",
+                "{job=\"lumina\"}",
+                "job=\"lumina\",",
+                "job=\"a\" namespace=\"b\"",
+                "1job=\"a\"",
+                "=\"a\"",
+                "job==\"a\"",
+                "__name__=\"a\"",
+                "job=\"a\"} or vector(1) or x{job=\"b\"",
+                // These let everybody in.
+                "job!=\"a\"",
+                "job=~\".*\"",
+                "job=\"\"",
+            ],
+        ),
         ("aws.accountId", &["12345678901", "1234567890123", "12345678901x"]),
         (
             "aws.region",

@@ -172,6 +172,50 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
         .filter(|duration| !duration.is_zero())
 }
 
+/// `job="lumina",namespace=~"a|b"`, as PromQL writes it between braces. At least one of them says what is wanted: what only
+/// excludes lets everybody else in.
+pub(super) fn matchers(text: &str) -> Option<String> {
+    let mut rest = text.trim();
+    let mut written = Vec::new();
+    let mut selects = false;
+    loop {
+        let end = rest.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')?;
+        let (name, after) = rest.split_at_checked(end)?;
+        let named = name.bytes().next().is_some_and(|byte| !byte.is_ascii_digit()) && name != "__name__";
+        let after = after.trim_start();
+        let operator = ["=~", "!~", "!=", "="]
+            .into_iter()
+            .find(|one| after.starts_with(one))?;
+        let quoted = after.strip_prefix(operator)?.trim_start().strip_prefix('"')?;
+        let (value, after) = quoted_text(quoted)?;
+        if !named {
+            return None;
+        }
+        selects |= !operator.starts_with('!') && !matches!(value, "" | ".*" | ".+");
+        written.push(format!("{name}{operator}\"{value}\""));
+        rest = after.trim_start();
+        if rest.is_empty() {
+            return selects.then(|| written.join(","));
+        }
+        rest = rest.strip_prefix(',')?.trim_start();
+    }
+}
+
+/// The text up to the closing quote, as it is written, and what follows it.
+fn quoted_text(text: &str) -> Option<(&str, &str)> {
+    let mut is_escaped = false;
+    for (at, letter) in text.char_indices() {
+        match letter {
+            _ if letter.is_control() => return None,
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            '"' => return Some((text.get(..at)?, text.get(at + 1..)?)),
+            _ => {}
+        }
+    }
+    None
+}
+
 /// `Name=value,Other=value`.
 pub(super) fn headers(text: &str) -> Option<BTreeMap<String, String>> {
     let mut headers = BTreeMap::new();

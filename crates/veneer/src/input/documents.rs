@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use veneer_api::yaml::{self, AliasBudget};
 use veneer_engine::overlay::{draft, nearest};
 
 use super::cluster::{self, Cluster};
@@ -60,21 +61,21 @@ pub(crate) fn split(text: &str) -> Vec<Document<'_>> {
     documents
 }
 
-/// Reads every object of a file into `objects`.
-pub(crate) fn read(file: &str, text: &str, objects: &mut Objects) {
+/// Reads every object of a file into `objects`; `budget` is that of all files together.
+pub(crate) fn read(file: &str, text: &str, budget: AliasBudget, objects: &mut Objects) {
     for document in split(text) {
-        read_document(file, &document, objects);
+        read_document(file, &document, budget, objects);
     }
 }
 
 /// Reads every object of a document into `objects`.
-pub(crate) fn read_document(file: &str, document: &Document<'_>, objects: &mut Objects) {
+pub(crate) fn read_document(file: &str, document: &Document<'_>, budget: AliasBudget, objects: &mut Objects) {
     if let Some(cluster) = &mut objects.cluster
         && cluster::read_list(file, document.text, cluster)
     {
         return;
     }
-    match Tree::parse(document.text, document.lines_before) {
+    match Tree::parse(document.text, document.lines_before, budget) {
         Ok(tree) => read_tree(file, tree, None, objects),
         Err(error) => objects.findings.push(unreadable(file, document, &error)),
     }
@@ -83,14 +84,7 @@ pub(crate) fn read_document(file: &str, document: &Document<'_>, objects: &mut O
 fn unreadable(file: &str, document: &Document<'_>, error: &serde_saphyr::Error) -> Finding {
     let line = error.location().map_or(1, |location| location.line());
     let line = usize::try_from(line).unwrap_or(1).max(1) + document.lines_before;
-    let text = error.without_snippet().to_string();
-    // The place stands at the front of ours.
-    let text = text.split(" at line ").next().unwrap_or_default();
-    let text = text
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .trim_end_matches([':', ',']);
+    let text = yaml::describe(error);
     let fix = if document.text.contains("{{") {
         "this looks like a template: render it first (helm template …) and pass the result with -f -"
     } else {

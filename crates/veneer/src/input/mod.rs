@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use veneer_api::yaml::AliasBudget;
 
 pub(crate) use catalogue::CatalogueArgs;
 use objects::Objects;
@@ -137,10 +138,17 @@ pub(crate) fn from_files(paths: &[PathBuf]) -> Result<Objects> {
 }
 
 fn read_files(paths: &[PathBuf], mut objects: Objects) -> Result<Objects> {
-    for (name, text) in texts(paths)? {
-        documents::read(&name, &text, &mut objects);
+    let texts = texts(paths)?;
+    let budget = budget(&texts);
+    for (name, text) in texts {
+        documents::read(&name, &text, budget, &mut objects);
     }
     Ok(objects)
+}
+
+/// What aliases may come to in all of these files.
+pub(crate) fn budget(texts: &[(String, String)]) -> AliasBudget {
+    AliasBudget::for_input(texts.iter().map(|(_, text)| text.len()).sum())
 }
 
 /// The name and text of every file; folders are walked in the order of names.

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 use serde_saphyr::Spanned;
+use veneer_api::yaml::AliasBudget;
 
 /// A value and the line where it begins; for the value of a field, the line of the field's name.
 #[derive(Clone, Debug)]
@@ -22,18 +23,12 @@ enum Node {
 
 impl Tree {
     /// Reads one document; `line_offset` lines of the file come before it.
-    pub(crate) fn parse(text: &str, line_offset: usize) -> Result<Self, Box<serde_saphyr::Error>> {
-        // A snapshot of a large cluster is one document, so the limits on size are far beyond the reader's own; the
-        // one on depth stays.
-        let options = serde_saphyr::options! {
-            budget: serde_saphyr::budget! {
-                max_events: 100_000_000,
-                max_nodes: 100_000_000,
-                max_total_scalar_bytes: 1 << 31,
-            },
-            with_snippet: false,
-        };
-        let mut tree: Self = serde_saphyr::from_str_with_options(text, options)?;
+    pub(crate) fn parse(
+        text: &str,
+        line_offset: usize,
+        budget: AliasBudget,
+    ) -> Result<Self, Box<serde_saphyr::Error>> {
+        let mut tree: Self = budget.read(text)?;
         tree.shift(line_offset);
         Ok(tree)
     }
@@ -212,7 +207,7 @@ mod tests {
 
     #[test]
     fn every_field_has_its_line_and_a_missing_one_that_of_what_is_around_it() {
-        let tree = Tree::parse(TEXT, 10).unwrap();
+        let tree = Tree::parse(TEXT, 10, AliasBudget::for_input(TEXT.len())).unwrap();
         for (field, line) in [
             ("kind", 11),
             ("spec", 12),
@@ -230,7 +225,8 @@ mod tests {
 
     #[test]
     fn json_is_read_too() {
-        let tree = Tree::parse("{\n\t\"spec\": {\"weight\": 3,\n\t\"price\": null}}", 0).unwrap();
+        let text = "{\n\t\"spec\": {\"weight\": 3,\n\t\"price\": null}}";
+        let tree = Tree::parse(text, 0, AliasBudget::for_input(text.len())).unwrap();
         assert_eq!(tree.line_of("spec.price"), 3);
         assert_eq!(
             tree.to_value(),

@@ -21,7 +21,7 @@ use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::{Instance, InstanceState, NodeClassHash, Shortage, is_deleting};
 use veneer_engine::provision::LaunchOption;
 
-use super::{LaunchError, Provider};
+use super::{LaunchError, Provider, TerminateError};
 use crate::standalone::{Stores, locked};
 
 /// How often instances are listed: while something moves, and at rest.
@@ -252,9 +252,15 @@ impl Provider for Ec2 {
         Ok(self.aws.launch(claim, &class, options).await?)
     }
 
-    async fn terminate(&self, provider_id: &str) -> Result<(), String> {
+    async fn terminate(&self, provider_id: &str) -> Result<(), TerminateError> {
         let ended = self.aws.terminate(provider_id).await;
-        ended.map_err(|error| error.to_string())
+        ended.map_err(|error| match error.remedy() {
+            Some(remedy) => {
+                let id = veneer_aws::instance_id(provider_id);
+                TerminateError::NeedsAction(format!("instance {id} cannot be ended: {remedy}. {error}"))
+            }
+            None => TerminateError::Other(error.to_string()),
+        })
     }
 
     async fn stop(&self, provider_id: &str, hibernate: bool) -> Result<(), String> {

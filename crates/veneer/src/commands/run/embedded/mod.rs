@@ -14,6 +14,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use veneer_api::yaml::{self, AliasBudget};
 use veneer_controllers::embedded::Publisher;
 use veneer_controllers::standalone::Pending;
 use veneer_controllers::{ApplyRequest, Decisions, Health, Metrics, ServeError, Server};
@@ -244,9 +245,13 @@ impl Stage {
 /// The documents of a text, lists taken apart.
 pub(crate) fn manifests(text: &str) -> Result<Vec<Value>, String> {
     let mut manifests = Vec::new();
+    let budget = AliasBudget::for_input(text.len());
     for document in documents::split(text) {
-        let value: Value = serde_saphyr::from_str(document.text)
-            .map_err(|error| format!("line {}: {}", document.lines_before + 1, error.without_snippet()))?;
+        let value: Value = budget.read(document.text).map_err(|error| {
+            let line = error.location().map_or(1, |location| location.line());
+            let line = usize::try_from(line).unwrap_or(1).max(1) + document.lines_before;
+            format!("line {line}: {}", yaml::describe(&error))
+        })?;
         match value.get("items").and_then(Value::as_array) {
             Some(items) => manifests.extend(items.iter().cloned()),
             None => manifests.push(value),
