@@ -22,7 +22,7 @@ use veneer_engine::plan::{
 };
 use veneer_engine::provision::Market;
 use veneer_steering::cap;
-use veneer_steering::commitments::{Balance, Book, Doubt, Kind, Ledger, Target};
+use veneer_steering::commitments::{Balance, Book, Certainty, Doubt, Kind, Ledger, Target};
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
 
@@ -80,6 +80,7 @@ fn ledger(target: &Target, left: Result<f64, Doubt>) -> Ledger {
         owned: 10.0,
         left,
         utilization: Some(50.0),
+        certainty: Certainty::Exact,
     });
     let book = Book {
         data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
@@ -283,6 +284,7 @@ fn a_plan_that_is_used_up_still_pays_for_what_it_covers() {
             owned: 0.11,
             left: 0.0,
             utilization: Some(100.0),
+            certainty: Certainty::Exact,
         }),
     );
     let (m5, on_demand) = ("m5.xlarge", "on-demand");
@@ -307,6 +309,7 @@ fn a_reservation_pays_for_as_many_as_it_has() {
                 owned: 1.0,
                 left: 0.0,
                 utilization: None,
+                certainty: Certainty::Exact,
             }),
         )]),
         unlisted: None,
@@ -350,6 +353,7 @@ fn kinds_of_commitments_are_used_one_after_the_other() {
             owned,
             left: 0.0,
             utilization: None,
+            certainty: Certainty::Exact,
         })
     };
     let book = |target, owned| {

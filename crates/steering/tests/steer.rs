@@ -9,7 +9,7 @@ use k8s_openapi::jiff::SignedDuration;
 use serde_json::json;
 use support::{REGION, machine, now};
 use veneer_api::{NodeOverlay, NodeSelectorRequirementWithMinValues};
-use veneer_steering::commitments::{Balance, Book, Doubt, Kind, Ledger, Target};
+use veneer_steering::commitments::{Balance, Book, Certainty, Doubt, Kind, Ledger, Target};
 use veneer_steering::overlays::{Action, Existing, MixedPools, Naming, Pricing, Weights};
 use veneer_steering::steer::{Decided, Decider, Settings, SteeredPool};
 
@@ -40,6 +40,7 @@ fn ledger() -> Ledger {
         owned: 10.0,
         left: 5.0,
         utilization: Some(50.0),
+        certainty: Certainty::Exact,
     };
     Ledger {
         books: BTreeMap::from([

@@ -159,10 +159,12 @@ fn covers(plan: &SavingsPlan, instance_type: &str) -> bool {
 pub struct Export {
     /// The moment.
     pub at: Timestamp,
+    region: String,
     commitment: Vec<Sample>,
     remaining: Vec<Sample>,
     utilization: Vec<Sample>,
     reserved: Vec<Sample>,
+    reserved_counts: Vec<Sample>,
     running: Vec<Sample>,
 }
 
@@ -172,10 +174,12 @@ impl Export {
     pub fn new(commitments: &Commitments, applied: &Applied, region: &str, at: Timestamp) -> Self {
         let mut export = Self {
             at,
+            region: region.to_owned(),
             commitment: Vec::new(),
             remaining: Vec::new(),
             utilization: Vec::new(),
             reserved: Vec::new(),
+            reserved_counts: Vec::new(),
             running: Vec::new(),
         };
         for (number, (plan, used)) in commitments.savings_plans.iter().zip(&applied.plans).enumerate() {
@@ -190,7 +194,8 @@ impl Export {
                 ("type", type_),
                 ("savings_plan_arn", arn.as_str()),
             ];
-            let family = plan.family.as_deref().unwrap_or_default();
+            let family = plan.family.as_deref().unwrap_or("all");
+            let region = plan.family.as_ref().map_or("all", |_| region);
             let scope = [("instance_family", family), ("region", region)];
             let all: Vec<(&str, &str)> = base.iter().chain(&scope).copied().collect();
             export.commitment.push(Sample::new(&all, plan.commitment));
@@ -204,6 +209,7 @@ impl Export {
             };
             export.utilization.push(Sample::new(&base, share));
         }
+        let mut of_family: BTreeMap<&str, f64> = BTreeMap::new();
         for one in &commitments.reserved_instances {
             let labels = [
                 ("account_id", ACCOUNT),
@@ -211,7 +217,18 @@ impl Export {
                 ("instance_type", one.instance_type.as_str()),
                 ("availability_zone", one.zone.as_deref().unwrap_or_default()),
             ];
-            export.reserved.push(Sample::new(&labels, f64::from(one.count)));
+            // As Lumina has it: that there are some, and how many of the family.
+            export.reserved.push(Sample::new(&labels, 1.0));
+            let family = family_of(&one.instance_type);
+            *of_family.entry(family).or_default() += f64::from(one.count);
+        }
+        for (family, count) in of_family {
+            let labels = [
+                ("account_id", ACCOUNT),
+                ("region", region),
+                ("instance_family", family),
+            ];
+            export.reserved_counts.push(Sample::new(&labels, count));
         }
         for ((instance_type, zone), count) in &applied.reserved {
             let labels = [
@@ -230,15 +247,23 @@ impl Export {
     #[must_use]
     pub fn observed(&self, now: Timestamp) -> Observation {
         let age = now.duration_since(self.at).as_secs_f64();
-        let fresh = |data: &str| Sample::new(&[("account_id", ACCOUNT), ("data_type", data)], age);
+        let fresh = |data: &str, region: &str| {
+            let labels = [("account_id", ACCOUNT), ("region", region), ("data_type", data)];
+            Sample::new(&labels, age)
+        };
         Observation {
             at: now,
             commitment: Ok(self.commitment.clone()),
             remaining: Ok(self.remaining.clone()),
             utilization: Ok(self.utilization.clone()),
             reserved: Ok(self.reserved.clone()),
+            reserved_counts: Ok(self.reserved_counts.clone()),
             running: Ok(self.running.clone()),
-            freshness: Ok(vec![fresh("savings_plans"), fresh("reserved_instances")]),
+            freshness: Ok(vec![
+                fresh("savings_plans", ""),
+                fresh("reserved_instances", &self.region),
+                fresh("ec2_instances", &self.region),
+            ]),
         }
     }
 }
@@ -253,6 +278,7 @@ pub fn silence(now: Timestamp) -> Observation {
         remaining: none(),
         utilization: none(),
         reserved: none(),
+        reserved_counts: none(),
         running: none(),
         freshness: none(),
     }

@@ -44,11 +44,12 @@ const HISTORY_LIMIT: Limit = Limit {
 };
 
 /// The series about commitments.
-const COMMITMENTS: [&str; 5] = [
+const COMMITMENTS: [&str; 6] = [
     "savings_plan_hourly_commitment",
     "savings_plan_remaining_capacity",
     "savings_plan_utilization_percent",
     "ec2_reserved_instance",
+    "ec2_reserved_instance_count",
     "lumina_data_freshness_seconds",
 ];
 
@@ -187,6 +188,7 @@ impl Prometheus {
             remaining: of("savings_plan_remaining_capacity"),
             utilization: of("savings_plan_utilization_percent"),
             reserved: of("ec2_reserved_instance"),
+            reserved_counts: of("ec2_reserved_instance_count"),
             running,
             freshness: of("lumina_data_freshness_seconds").and_then(|told| aged(told, &scrape_age?)),
         }
@@ -383,7 +385,7 @@ mod tests {
         let queries = Queries::new(Some("job=\"lumina\",namespace=~\"a|b\""));
         assert_eq!(
             queries.commitments.1,
-            "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|lumina_data_freshness_seconds\",job=\"lumina\",namespace=~\"a|b\"}"
+            "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|ec2_reserved_instance_count|lumina_data_freshness_seconds\",job=\"lumina\",namespace=~\"a|b\"}"
         );
         assert_eq!(
             queries.running.1,

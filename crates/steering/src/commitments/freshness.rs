@@ -12,6 +12,8 @@ use super::{Doubt, Observation, Sample, Scope};
 pub(super) enum Data {
     Plans,
     Reserved,
+    /// What runs, and what pays for it.
+    Instances,
 }
 
 impl Data {
@@ -25,13 +27,26 @@ impl Data {
         name.starts_with(match self {
             Self::Plans => "savingsplan",
             Self::Reserved => "reservedinstance",
+            Self::Instances => "ec2instance",
         })
+    }
+
+    /// Whether the sample is about data that counts. Plans belong to an account, Reserved Instances and instances to an account and
+    /// a region; an exporter that names no region speaks of all of them.
+    fn is_about(self, sample: &Sample, scope: &Scope, shared: bool) -> bool {
+        let region = sample.label("region");
+        let is_here = match self {
+            Self::Plans => true,
+            Self::Reserved | Self::Instances => region.is_empty() || region == scope.region,
+        };
+        is_here && (shared || sample.label("account_id") == scope.account)
     }
 
     fn name(self) -> &'static str {
         match self {
             Self::Plans => "Savings Plans",
             Self::Reserved => "Reserved Instances",
+            Self::Instances => "instances",
         }
     }
 }
@@ -46,9 +61,9 @@ pub(super) fn data_at(
     seen: &BTreeSet<&str>,
 ) -> Result<Timestamp, Doubt> {
     let samples = answered(&observation.freshness, "freshness")?;
-    let in_scope =
-        |sample: &&Sample| data.says(sample) && (shared || sample.label("account_id") == scope.account);
-    let samples: Vec<&Sample> = samples.iter().filter(in_scope).collect();
+    let in_scope = |sample: &&Sample| data.says(sample) && data.is_about(sample, scope, shared);
+    let all = samples;
+    let samples: Vec<&Sample> = all.iter().filter(in_scope).collect();
     let account_told = |account: &&&str| !samples.iter().any(|one| one.label("account_id") == **account);
     let whose = match seen.iter().find(account_told) {
         _ if samples.is_empty() => Some(scope.account.as_str()),
@@ -61,8 +76,14 @@ pub(super) fn data_at(
             data.name()
         )));
     }
+    // Which Reserved Instances are in use, the running instances say; not every exporter tells how old those are.
+    let instances = all.iter().filter(|sample| {
+        data == Data::Reserved
+            && Data::Instances.says(sample)
+            && Data::Instances.is_about(sample, scope, shared)
+    });
     let mut oldest = SignedDuration::ZERO;
-    for sample in samples {
+    for sample in samples.into_iter().chain(instances) {
         let age = age(sample).ok_or_else(|| {
             Doubt::NoFreshness(format!(
                 "the age of the {} of account {} is {}",
@@ -94,8 +115,9 @@ fn age(sample: &Sample) -> Option<SignedDuration> {
 pub(super) fn oldest(observation: &Observation, scope: &Scope) -> Option<SignedDuration> {
     let samples = observation.freshness.as_ref().ok()?;
     let counts = |sample: &&Sample| {
-        let ours = sample.label("account_id") == scope.account;
-        (Data::Plans.says(sample) && (ours || scope.shared_plans)) || (Data::Reserved.says(sample) && ours)
+        [(Data::Plans, scope.shared_plans), (Data::Reserved, false)]
+            .into_iter()
+            .any(|(data, shared)| data.says(sample) && data.is_about(sample, scope, shared))
     };
     samples.iter().filter(counts).filter_map(age).max()
 }

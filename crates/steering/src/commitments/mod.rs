@@ -10,6 +10,7 @@ mod plans;
 mod plausible;
 mod reserved;
 mod samples;
+mod sizes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,8 +22,8 @@ use veneer_api::labels::veneer::{
 };
 
 pub use plausible::{MOST_DOLLARS_PER_HOUR, MOST_INSTANCES, ec2_types};
-pub use reserved::size_factor;
 pub use samples::{Answer, Observation, Sample};
+pub use sizes::{exchange, is_size_flexible, size_factor, size_quarters};
 
 /// The kinds of commitment, in the order in which AWS applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -128,6 +129,19 @@ pub fn family_of(instance_type: &str) -> &str {
     instance_type.split('.').next().unwrap_or_default()
 }
 
+/// How well what is left is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Certainty {
+    /// The data says so.
+    #[default]
+    Exact,
+    /// There may be less: instances of other sizes that AWS covers by size flexibility, Fargate and Lambda are not in the data.
+    AtMost,
+    /// The data does not say how many of this type are owned; while any is, one counts as available.
+    Assumed,
+}
+
 /// How much of a target there is and how much of that is left.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -138,6 +152,8 @@ pub struct Balance {
     pub left: f64,
     /// The share in use, in percent; Reserved Instances are judged by what is left.
     pub utilization: Option<f64>,
+    /// How well `left` is known.
+    pub certainty: Certainty,
 }
 
 /// Why nothing may be concluded.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::freshness::{self, Data};
 use super::plausible;
 use super::samples::answered;
-use super::{Balance, Book, Doubt, Kind, Observation, Sample, Scope, Target};
+use super::{Balance, Book, Certainty, Doubt, Kind, Observation, Sample, Scope, Target};
 
 /// One plan, as far as the series tell.
 #[derive(Default)]
@@ -79,7 +79,7 @@ pub(super) fn book(observation: &Observation, scope: &Scope, kind: Kind) -> Resu
     }
     let balances = sums
         .into_iter()
-        .map(|(target, sum)| (target, sum.map(Sum::balance)));
+        .map(|(target, sum)| (target, sum.map(|sum| sum.balance(kind))));
     Ok(Book {
         data_at,
         balances: balances.collect(),
@@ -110,7 +110,7 @@ impl Sum {
         self.used += one.used;
     }
 
-    fn balance(self) -> Balance {
+    fn balance(self, kind: Kind) -> Balance {
         // A commitment of nothing is used up.
         let utilization = if self.owned > 0.0 {
             self.used / self.owned
@@ -121,6 +121,11 @@ impl Sum {
             owned: self.owned,
             left: self.left,
             utilization: Some(utilization),
+            certainty: match kind {
+                // It also pays for Fargate, Lambda and other accounts, of which exporters that look at EC2 see nothing.
+                Kind::ComputeSavingsPlan => Certainty::AtMost,
+                _ => Certainty::Exact,
+            },
         }
     }
 }

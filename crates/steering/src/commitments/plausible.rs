@@ -48,12 +48,12 @@ pub(super) fn check_plan(arn: &str, commitment: f64, remaining: f64, utilization
 }
 
 /// The number of Reserved Instances of one series.
-pub(super) fn check_count(instance_type: &str, count: f64) -> Result<(), Doubt> {
+pub(super) fn check_count(series: &str, of: &str, count: f64) -> Result<(), Doubt> {
     let is_count = (0.0..=MOST_INSTANCES).contains(&count) && count.fract() == 0.0;
     if is_count {
         return Ok(());
     }
-    let what = format!("ec2_reserved_instance of {instance_type}");
+    let what = format!("{series} of {of}");
     let expected = format!("a whole number from 0 to {MOST_INSTANCES}");
     Err(implausible(&what, count, &expected))
 }

@@ -1,36 +1,27 @@
 //! Reserved Instances: how many are owned, and how many of those no running instance uses.
 //!
-//! A zonal reservation covers its type in its zone. A regional one covers any size of its family, by normalised units.
-//! Where the metrics do not say which running instances are covered, all that are owned count as unused.
+//! A zonal reservation covers its type in its zone. A regional one covers any size of its family where AWS has size
+//! flexibility, else its own size. Where the metrics do not say which running instances are covered, all that are owned count as unused.
+//!
+//! Lumina's `ec2_reserved_instance` is 1 whatever the number, which stands in `ec2_reserved_instance_count` by family. So the number
+//! of a type is known where it is the only one of its family. Of several, each is at least what is in use (and one), and what the
+//! family has beyond that may be any of them: it counts as available for each, and is said to be assumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::freshness::{self, Data};
 use super::plausible;
 use super::samples::{answered, distinct};
-use super::{Balance, Book, Doubt, Observation, Sample, Scope, Target, family_of};
-
-/// How many units of size flexibility an instance type counts, if its size is known.
-#[must_use]
-pub fn size_factor(instance_type: &str) -> Option<f64> {
-    let size = instance_type.split_once('.')?.1;
-    Some(match size {
-        "nano" => 0.25,
-        "micro" => 0.5,
-        "small" => 1.0,
-        "medium" => 2.0,
-        "large" => 4.0,
-        "xlarge" => 8.0,
-        _ => 8.0 * size.strip_suffix("xlarge")?.parse::<u32>().ok().map(f64::from)?,
-    })
-}
+use super::sizes::{exchange, is_size_flexible};
+use super::{Balance, Book, Certainty, Doubt, Observation, Sample, Scope, Target, family_of};
 
 /// Counts by (type, zone); regional ones have no zone.
 type Counts<'a> = BTreeMap<(&'a str, &'a str), f64>;
 
 /// What is known about Reserved Instances.
 pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Doubt> {
-    let owned = answered(&observation.reserved, "ec2_reserved_instance")?;
+    let present = answered(&observation.reserved, "ec2_reserved_instance")?;
+    let counts = answered(&observation.reserved_counts, "ec2_reserved_instance_count")?;
     let running = answered(&observation.running, "ec2_instance_hourly_cost")?;
     let data_at = freshness::data_at(observation, scope, Data::Reserved, false, &BTreeSet::new())?;
     let in_scope = |sample: &Sample| {
@@ -38,25 +29,28 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
     };
 
     let mut doubts: BTreeMap<&str, Doubt> = BTreeMap::new();
-    let mut owned_counts = Counts::new();
-    for (sample, value) in distinct(owned)
+    let mut told = Counts::new();
+    for (sample, value) in distinct(present)
         .into_values()
         .filter(|(sample, _)| in_scope(sample))
     {
         let instance_type = sample.label("instance_type");
-        let checked = if value.is_finite() {
-            plausible::check_count(instance_type, value)
-        } else {
-            let why = format!("ec2_reserved_instance of {instance_type} is {value}");
-            Err(Doubt::Incomplete(why))
-        };
-        match checked {
+        match checked("ec2_reserved_instance", instance_type, value) {
             Ok(()) => {
                 let place = (instance_type, sample.label("availability_zone"));
-                *owned_counts.entry(place).or_default() += value;
+                *told.entry(place).or_default() += value;
             }
             Err(doubt) => drop(doubts.insert(instance_type, doubt)),
         }
+    }
+    let mut of_family: BTreeMap<&str, Result<f64, Doubt>> = BTreeMap::new();
+    for (sample, value) in distinct(counts)
+        .into_values()
+        .filter(|(sample, _)| in_scope(sample))
+    {
+        let family = sample.label("instance_family");
+        let checked = checked("ec2_reserved_instance_count", family, value).map(|()| value);
+        of_family.insert(family, checked);
     }
     let mut covered = Counts::new();
     for (sample, value) in distinct(running).into_values().filter(|(sample, value)| {
@@ -66,32 +60,42 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
             .entry((sample.label("instance_type"), sample.label("availability_zone")))
             .or_default() += value;
     }
+    for (instance_type, _) in told.keys() {
+        if let Some(Err(doubt)) = of_family.get(family_of(instance_type)) {
+            doubts.entry(instance_type).or_insert_with(|| doubt.clone());
+        }
+    }
+    let counted = of_family
+        .into_iter()
+        .filter_map(|(family, count)| Some((family, count.ok()?)));
+    let (owned, assumed) = owned(&told, &covered, &counted.collect());
 
-    let regional_left = take_zonal(&owned_counts, &mut covered);
-    let types: BTreeSet<&str> = owned_counts
-        .keys()
-        .map(|(instance_type, _)| *instance_type)
-        .collect();
+    let after_zonal = take_zonal(&owned, &mut covered);
+    let types: BTreeSet<&str> = owned.keys().map(|(instance_type, _)| *instance_type).collect();
     let balances = types.into_iter().map(|instance_type| {
         let target = Target::reserved(instance_type, &scope.region);
-        let of_type = owned_counts.iter().filter(|((one, _), _)| *one == instance_type);
-        let owned = of_type.map(|(_, count)| count).sum::<f64>();
-        let left = regional_left
-            .zonal
-            .get(instance_type)
-            .copied()
-            .unwrap_or_default()
-            + regional(instance_type, &owned_counts, &regional_left.covered);
+        if let Some(doubt) = doubts.get(instance_type) {
+            return (target, Err(doubt.clone()));
+        }
+        let of_type = owned.iter().filter(|((one, _), _)| *one == instance_type);
+        let zonal = after_zonal.zonal.get(instance_type).copied().unwrap_or_default();
+        let regional = regional(instance_type, &owned, &after_zonal.covered);
+        let is_flexible =
+            owned.contains_key(&(instance_type, "")) && is_size_flexible(family_of(instance_type));
+        let left = zonal + regional;
+        let is_assumed = assumed.contains(instance_type);
         let balance = Balance {
-            owned,
-            left,
+            owned: of_type.map(|(_, count)| count).sum::<f64>(),
+            // A number that nobody knows is not nothing.
+            left: if is_assumed { left.max(1.0) } else { left },
             utilization: None,
+            certainty: match is_assumed {
+                true => Certainty::Assumed,
+                false if is_flexible => Certainty::AtMost,
+                false => Certainty::Exact,
+            },
         };
-        let balance = match doubts.get(instance_type) {
-            Some(doubt) => Err(doubt.clone()),
-            None => Ok(balance),
-        };
-        (target, balance)
+        (target, Ok(balance))
     });
     let mut balances: BTreeMap<Target, Result<Balance, Doubt>> = balances.collect();
     for (instance_type, doubt) in &doubts {
@@ -104,6 +108,69 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
         balances,
         unlisted: None,
     })
+}
+
+fn checked(series: &str, of: &str, value: f64) -> Result<(), Doubt> {
+    if value.is_finite() {
+        plausible::check_count(series, of, value)
+    } else {
+        Err(Doubt::Incomplete(format!("{series} of {of} is {value}")))
+    }
+}
+
+/// How many are owned, at most where the family has several, and the types of which that is not known.
+fn owned<'a>(
+    told: &Counts<'a>,
+    covered: &Counts<'a>,
+    of_family: &BTreeMap<&str, f64>,
+) -> (Counts<'a>, BTreeSet<&'a str>) {
+    let mut owned = told.clone();
+    let mut assumed = BTreeSet::new();
+    let families: BTreeSet<&str> = told.keys().map(|(one, _)| family_of(one)).collect();
+    for family in families {
+        let of_this = || told.iter().filter(|((one, _), _)| family_of(one) == family);
+        // Whoever tells more than one counts; Lumina says 1 whatever the number.
+        let present: Vec<(&'a str, &'a str)> = of_this()
+            .filter(|(_, count)| **count == 1.0)
+            .map(|(place, _)| *place)
+            .collect();
+        let counted: f64 = of_this()
+            .map(|(_, count)| *count)
+            .filter(|count| *count > 1.0)
+            .sum();
+        let used = |place: &(&str, &str)| used_at(place, told, covered).max(1.0);
+        match of_family.get(family) {
+            Some(count) => {
+                let least: f64 = present.iter().map(used).sum();
+                let beyond = (count - counted - least).max(0.0);
+                for place in &present {
+                    owned.insert(*place, used(place) + beyond);
+                }
+                if present.len() > 1 && beyond > 0.0 {
+                    assumed.extend(present.iter().map(|(instance_type, _)| *instance_type));
+                }
+            }
+            // One, or any number.
+            None => assumed.extend(
+                present
+                    .iter()
+                    .filter(|place| used_at(place, told, covered) >= 1.0)
+                    .map(|(instance_type, _)| *instance_type),
+            ),
+        }
+    }
+    (owned, assumed)
+}
+
+/// How many instances use the reservations of one series: those of its zone, or those of its type in zones without a
+/// reservation of their own.
+fn used_at(place: &(&str, &str), told: &Counts<'_>, covered: &Counts<'_>) -> f64 {
+    let (instance_type, zone) = *place;
+    let uses = |(one, at): &(&str, &str)| {
+        *one == instance_type && (*at == zone || (zone.is_empty() && !told.contains_key(&(*one, *at))))
+    };
+    let used = covered.iter().filter(|(place, _)| uses(place));
+    used.map(|(_, count)| *count).sum()
 }
 
 struct AfterZonal<'a> {
@@ -138,19 +205,14 @@ fn take_zonal<'a>(owned: &Counts<'a>, covered: &mut Counts<'a>) -> AfterZonal<'a
 /// How many regional reservations of the type nothing uses.
 fn regional(instance_type: &str, owned: &Counts<'_>, covered: &BTreeMap<&str, f64>) -> f64 {
     let count = owned.get(&(instance_type, "")).copied().unwrap_or_default();
-    let Some(factor) = size_factor(instance_type) else {
-        // Bare metal: without a size, only instances of the type itself can be counted.
-        let used = covered.get(instance_type).copied().unwrap_or_default();
-        return (count - used).max(0.0);
-    };
-    let family = family_of(instance_type);
-    let units = |instance_type: &str, count: f64| match size_factor(instance_type) {
-        Some(factor) if family_of(instance_type) == family => factor * count,
-        _ => 0.0,
+    // In units of this type.
+    let units = |other: &str, count: f64| {
+        let rate = exchange(instance_type, other);
+        rate.map_or(0.0, |(own, others)| count * others as f64 / own as f64)
     };
     let regional = owned.iter().filter(|((_, zone), _)| zone.is_empty());
     let owned_units: f64 = regional.map(|((one, _), count)| units(one, *count)).sum();
     let used_units: f64 = covered.iter().map(|(one, count)| units(one, *count)).sum();
-    let left = ((owned_units - used_units) / factor).max(0.0).floor();
+    let left = (owned_units - used_units).max(0.0).floor();
     left.min(count)
 }

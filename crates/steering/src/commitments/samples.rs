@@ -47,11 +47,13 @@ pub struct Observation {
     pub remaining: Answer,
     /// `savings_plan_utilization_percent`
     pub utilization: Answer,
-    /// `ec2_reserved_instance`
+    /// `ec2_reserved_instance`: from Lumina presence (always 1), from others the number.
     pub reserved: Answer,
+    /// `ec2_reserved_instance_count`: the number by account, region and family.
+    pub reserved_counts: Answer,
     /// The number of running instances by account, region, zone, type and `cost_type`.
     pub running: Answer,
-    /// The age of the data in seconds, by account and `data_type`.
+    /// The age of the data in seconds, by account, region and `data_type`.
     pub freshness: Answer,
 }
 

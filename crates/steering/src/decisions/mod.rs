@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use crate::commitments::{Balance, Doubt, Kind, Ledger, Target};
+use crate::commitments::{Balance, Certainty, Doubt, Kind, Ledger, Target};
 
 pub use cover::{Used, cover, price_launches};
 
@@ -65,6 +65,8 @@ pub enum Reason {
     CapacityAvailable,
     /// Reserved Instances are unused.
     ReservedInstancesAvailable,
+    /// Reserved Instances are owned, and how many of them are unused cannot be known.
+    ReservedInstancesAssumedAvailable,
     /// A plan is used past the threshold.
     UtilizationAboveThreshold,
     /// Nothing is left of a plan.
@@ -101,6 +103,9 @@ impl Reason {
             Self::TooSmallForTypicalNode => "what is left covers no further node".to_owned(),
             Self::UsedUpByLaunches => "launches since the last data use it up".to_owned(),
             Self::UtilizationAboveThreshold => "nearly all of it is used".to_owned(),
+            Self::ReservedInstancesAssumedAvailable => {
+                "the data does not say how many are unused, so one counts as available".to_owned()
+            }
             Self::NoUnusedReservedInstances => "all of them are used".to_owned(),
             Self::WaitingForHysteresis => "used up lately, not yet free enough".to_owned(),
             other => other.as_str().replace('-', " "),
@@ -113,6 +118,7 @@ impl Reason {
         match self {
             Self::CapacityAvailable => "capacity-available",
             Self::ReservedInstancesAvailable => "reserved-instances-available",
+            Self::ReservedInstancesAssumedAvailable => "reserved-instances-assumed-available",
             Self::UtilizationAboveThreshold => "utilization-above-threshold",
             Self::NoCapacityLeft => "no-capacity-left",
             Self::NoUnusedReservedInstances => "no-unused-reserved-instances",
@@ -249,7 +255,11 @@ fn judge(
     let launched = used.taken > NOTHING;
     if kind == Kind::ReservedInstance {
         return if left >= 1.0 - NOTHING {
-            Ok(Reason::ReservedInstancesAvailable)
+            Ok(if balance.certainty == Certainty::Assumed {
+                Reason::ReservedInstancesAssumedAvailable
+            } else {
+                Reason::ReservedInstancesAvailable
+            })
         } else if balance.left >= 1.0 - NOTHING {
             Err(Reason::UsedUpByLaunches)
         } else {

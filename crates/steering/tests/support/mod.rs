@@ -56,6 +56,7 @@ impl Answers {
             remaining: none(),
             utilization: none(),
             reserved: none(),
+            reserved_counts: none(),
             running: none(),
             freshness: none(),
         });
@@ -124,6 +125,18 @@ impl Answers {
             .as_mut()
             .unwrap()
             .push(Sample::new(&labels, count));
+        self
+    }
+
+    /// How many Reserved Instances of a family there are, as Lumina tells it.
+    pub(crate) fn family_count(&mut self, family: &str, count: f64) -> &mut Self {
+        let labels = [
+            ("account_id", ACCOUNT),
+            ("region", REGION),
+            ("instance_family", family),
+        ];
+        let samples = self.0.reserved_counts.as_mut().unwrap();
+        samples.push(Sample::new(&labels, count));
         self
     }
 
