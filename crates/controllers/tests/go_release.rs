@@ -59,17 +59,24 @@ fn compared(labels: &Value, owners: &Value, spec: &Value) -> Compared {
         weight: spec["weight"].as_i64(),
         price: text("price"),
         adjustment: text("priceAdjustment"),
-        requirements: all(&spec["requirements"]).iter().map(ToString::to_string).collect(),
+        requirements: all(&spec["requirements"])
+            .iter()
+            .map(ToString::to_string)
+            .collect(),
     }
 }
 
 /// The series as an exporter shows them.
 fn exposition() -> String {
-    let series: BTreeMap<String, Vec<(BTreeMap<String, String>, f64)>> = serde_json::from_str(SERIES).unwrap();
+    let series: BTreeMap<String, Vec<(BTreeMap<String, String>, f64)>> =
+        serde_json::from_str(SERIES).unwrap();
     let mut text = String::new();
     for (name, samples) in &series {
         for (labels, value) in samples {
-            let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value:?}")).collect();
+            let labels: Vec<String> = labels
+                .iter()
+                .map(|(key, value)| format!("{key}={value:?}"))
+                .collect();
             writeln!(text, "{name}{{{}}} {value}", labels.join(",")).unwrap();
         }
     }
@@ -106,7 +113,10 @@ async fn the_same_series_give_the_overlays_of_the_go_release() {
         .iter()
         .map(|one| {
             let name = one["name"].as_str().unwrap().to_owned();
-            (name, compared(&one["labels"], &one["ownerReferences"], &one["spec"]))
+            (
+                name,
+                compared(&one["labels"], &one["ownerReferences"], &one["spec"]),
+            )
         })
         .collect();
     // The differences, each with its reason; the guide has the same table (docs/src/migrate-go.md).

@@ -76,6 +76,15 @@ impl Site {
         all.iter().map(ResourceExt::name_any).collect()
     }
 
+    /// Changes the annotations of the NodePool.
+    async fn annotate(&self, patch: Value) {
+        let (pools, params) = (self.bed.pools(), PatchParams::default());
+        pools
+            .patch("default", &params, &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
     async fn gone(&self, overlay: &str) {
         eventually(&format!("{overlay} goes"), async || {
             self.bed
@@ -126,23 +135,48 @@ async fn karpenter_follows_the_overlays_and_ignores_disabled_ones() {
 
     // A preference follows too, and Karpenter takes it.
     let annotation = json!({"metadata": {"annotations": {"veneer.io/preference.2": "kubernetes.io/arch=arm64 adjust=-20%"}}});
-    site.bed
-        .pools()
-        .patch("default", &PatchParams::default(), &Patch::Merge(annotation))
-        .await
-        .unwrap();
+    site.annotate(annotation).await;
     eventually("the preference exists", async || {
         site.bed.overlays().get_opt("pref-default-2").await.unwrap()
     })
     .await;
     site.bed.ready("pref-default-2").await;
     let annotation = json!({"metadata": {"annotations": {"veneer.io/preference.2": null}}});
-    site.bed
-        .pools()
-        .patch("default", &PatchParams::default(), &Patch::Merge(annotation))
-        .await
-        .unwrap();
+    site.annotate(annotation).await;
     site.gone("pref-default-2").await;
+
+    // Preferences with the weights of cost-aware overlays: those move up, and Karpenter finds no conflict.
+    let preference = |adjust: &str| format!("kubernetes.io/arch=x86_64,arm64 adjust={adjust}");
+    let annotations = json!({"metadata": {"annotations": {
+        "veneer.io/preference.10": preference("-1%"), "veneer.io/preference.20": preference("-2%"),
+        "veneer.io/preference.30": preference("-3%")}}});
+    site.annotate(annotations).await;
+    let all = [
+        ("pref-default-10", 10),
+        ("pref-default-20", 20),
+        ("pref-default-30", 30),
+        ("cost-aware-compute-sp-global", 11),
+        (FAMILY, 21),
+        ("cost-aware-ri-c5.large-us-west-2", 31),
+    ];
+    for (name, weight) in all {
+        eventually(&format!("{name} has weight {weight}"), async || {
+            let overlay = site.bed.overlays().get_opt(name).await.unwrap()?;
+            (overlay.data["spec"]["weight"] == weight).then_some(())
+        })
+        .await;
+    }
+    for (name, _) in all {
+        site.bed.ready(name).await;
+    }
+    let none = json!({"metadata": {"annotations": {
+        "veneer.io/preference.10": null, "veneer.io/preference.20": null, "veneer.io/preference.30": null}}});
+    site.annotate(none).await;
+    eventually("the weights are back", async || {
+        let overlay = site.bed.overlays().get(FAMILY).await.unwrap();
+        (overlay.data["spec"]["weight"] == 20).then_some(())
+    })
+    .await;
 
     // Used up: the overlays go, and the next NodeClaim is an ordinary one.
     exporter.show(&Series {

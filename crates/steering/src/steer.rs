@@ -189,7 +189,7 @@ impl Decider {
         machines: &[Machine],
         decided: &mut Decided,
     ) {
-        let rendering = self.rendering(pools);
+        let rendering = self.rendering(pools, &decided.pools);
         let Some((_, ledger)) = &self.observed else {
             return;
         };
@@ -224,7 +224,7 @@ impl Decider {
         decided.taken.extend(plan.taken);
     }
 
-    fn rendering(&self, pools: &[SteeredPool<'_>]) -> Rendering {
+    fn rendering(&self, pools: &[SteeredPool<'_>], preferences: &[PoolPreferences]) -> Rendering {
         let Settings {
             weights,
             naming,
@@ -244,8 +244,10 @@ impl Decider {
             let pools = pools.iter().filter(|pool| on_demand_only(pool.requirements));
             pools.map(|pool| pool.name.to_owned()).collect()
         });
+        let taken = preferences.iter().flat_map(|pool| &pool.read.good);
+        let taken: BTreeSet<i32> = taken.map(|preference| preference.number).collect();
         Rendering {
-            weights: *weights,
+            weights: weights.beside(&taken),
             naming: naming.clone(),
             pricing: pricing.clone(),
             disabled: *disabled,

@@ -540,3 +540,26 @@ proptest! {
         prop_assert!(plan(&desired, &existing, Family::CostAware, never).actions.is_empty());
     }
 }
+
+#[test]
+fn a_weight_that_a_preference_has_moves_up_and_the_order_stays() {
+    let weights = |reserved_instance, ec2_instance_savings_plan, compute_savings_plan| Weights {
+        reserved_instance,
+        ec2_instance_savings_plan,
+        compute_savings_plan,
+    };
+    let usual = Weights::default();
+    for (configured, taken, expected) in [
+        (usual, vec![1, 2, 9, 15, 40], usual),
+        (usual, vec![10, 20, 30], weights(31, 21, 11)),
+        (usual, vec![10, 11, 12], weights(30, 20, 13)),
+        (usual, (10..20).collect(), weights(30, 21, 20)),
+        (usual, (10..30).collect(), weights(32, 31, 30)),
+        (weights(10, 20, 30), vec![10, 30], weights(11, 20, 31)),
+        (weights(5, 5, 5), vec![5], weights(6, 6, 6)),
+        (weights(10_000, 20, 10), vec![10_000], weights(10_000, 20, 10)),
+    ] {
+        let taken = taken.into_iter().collect();
+        assert_eq!(configured.beside(&taken), expected, "{taken:?}");
+    }
+}

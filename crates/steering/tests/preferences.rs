@@ -256,6 +256,34 @@ fn a_bad_annotation_leaves_the_good_ones_working() {
     assert_eq!(outranking, [10]);
 }
 
+#[test]
+fn an_annotation_that_is_nearly_a_preference_is_found() {
+    let faults = |key: &str| {
+        let annotations = [(key.to_owned(), "a=b adjust=-1%".to_owned())].into();
+        Preferences::read(&annotations).faults
+    };
+    for (key, expected) in [
+        ("veneer.io/preferences.2", "veneer.io/preference.2"),
+        ("veneer.io/preferance.1", "veneer.io/preference.1"),
+        ("veneer.io/Preference.3", "veneer.io/preference.3"),
+        ("venner.io/preference.4", "veneer.io/preference.4"),
+        ("veneer.io/preference-5", "veneer.io/preference.5"),
+        ("veneer.io/preference", "veneer.io/preference.1"),
+    ] {
+        let found = faults(key);
+        let found: Vec<&str> = found.iter().map(|fault| fault.expected.as_str()).collect();
+        assert_eq!(found, [expected], "{key}");
+    }
+    for other in [
+        "veneer.io/other",
+        "example.com/preference.1",
+        "team",
+        "veneer.io/disabled",
+    ] {
+        assert_eq!(faults(other), [], "{other}");
+    }
+}
+
 proptest! {
     #[test]
     fn any_text_is_read_or_diagnosed(key in ".{0,12}", value in ".{0,80}") {

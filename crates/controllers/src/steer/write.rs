@@ -330,7 +330,7 @@ fn warnings(decided: &Decided, failures: &[Failure], unmatched: Option<&str>) ->
             warn(
                 "PreferenceOutranksCommitments",
                 format!(
-                    "veneer.io/preference.{number}: weight {number} can outrank overlays for capacity that is paid for; expected a number below {OUTRANKS_COMMITMENTS}"
+                    "veneer.io/preference.{number}: weight {number} can outrank overlays for capacity that is paid for (one of the same weight moves up to the next free weight); expected a number below {OUTRANKS_COMMITMENTS}"
                 ),
             );
         }

@@ -1,6 +1,6 @@
 //! How a decision or a preference is written as a NodeOverlay.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use veneer_api::labels::{karpenter, kubernetes, veneer};
@@ -11,7 +11,7 @@ use veneer_api::{
 
 use crate::commitments::{Kind, Target, family_of};
 use crate::decisions::Reason;
-use crate::preferences::Preference;
+use crate::preferences::{MAX_NUMBER, Preference};
 
 /// The price of what is covered.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,6 +43,35 @@ impl Default for Weights {
             ec2_instance_savings_plan: 20,
             compute_savings_plan: 10,
         }
+    }
+}
+
+impl Weights {
+    /// The weights beside preferences with these numbers, which are weights too. Two overlays of one weight that change the price of
+    /// a common offering conflict, and Karpenter leaves one of them out in every NodePool. So a weight that a preference has moves up to the
+    /// next free one; the order among the three stays.
+    #[must_use]
+    pub fn beside(self, taken: &BTreeSet<i32>) -> Self {
+        let mut moved = self;
+        let mut weights = [
+            &mut moved.reserved_instance,
+            &mut moved.ec2_instance_savings_plan,
+            &mut moved.compute_savings_plan,
+        ];
+        weights.sort();
+        let mut before: Option<(i32, i32)> = None;
+        for weight in weights {
+            let configured = *weight;
+            let least = match before {
+                Some((other, other_moved)) if other < configured => configured.max(other_moved + 1),
+                Some((_, other_moved)) => other_moved,
+                None => configured,
+            };
+            let mut free = (least..=MAX_NUMBER).filter(|weight| !taken.contains(weight));
+            *weight = free.next().unwrap_or(configured);
+            before = Some((configured, *weight));
+        }
+        moved
     }
 }
 

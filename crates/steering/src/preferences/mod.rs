@@ -11,6 +11,7 @@ use std::fmt;
 
 use veneer_api::NodeSelectorRequirement;
 use veneer_api::labels::veneer::PREFERENCE_PREFIX;
+use veneer_engine::overlay::nearest;
 
 pub use parse::parse;
 
@@ -57,6 +58,24 @@ impl fmt::Display for Fault {
     }
 }
 
+/// What is wrong with an annotation that looks like a preference and is none, such as `veneer.io/preferences.2`.
+fn misspelled(annotation: &str) -> Option<Fault> {
+    let (group, name) = annotation.split_once('/')?;
+    let (word, number) = name.split_once(['.', '-', '_']).unwrap_or((name, ""));
+    let (prefix_group, prefix_name) = PREFERENCE_PREFIX.split_once('/')?;
+    let near = |found: &str, right: &str| nearest(found, [right]).is_some();
+    if !near(group, prefix_group) || !near(word, prefix_name.trim_end_matches('.')) {
+        return None;
+    }
+    let number = if number.is_empty() { "1" } else { number };
+    Some(Fault {
+        annotation: annotation.to_owned(),
+        part: annotation.to_owned(),
+        problem: "looks like a preference and is none".to_owned(),
+        expected: format!("{PREFERENCE_PREFIX}{number}"),
+    })
+}
+
 /// All preferences of one NodePool.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Preferences {
@@ -73,6 +92,7 @@ impl Preferences {
         let mut read = Self::default();
         for (key, value) in annotations {
             if !key.starts_with(PREFERENCE_PREFIX) {
+                read.faults.extend(misspelled(key));
                 continue;
             }
             match parse(key, value) {
