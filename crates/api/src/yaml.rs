@@ -148,9 +148,9 @@ mod tests {
 
     #[test]
     fn aliases_and_merge_keys_are_read() {
-        let text = "base: &base {a: 1, b: [x, y]}\none: *base\ntwo: {<<: *base, a: 2}\n";
+        let text = "base: &base {a: 1, b: [x, z]}\none: *base\ntwo: {<<: *base, a: 2}\n";
         let expected = json!({
-            "base": {"a": 1, "b": ["x", "y"]}, "one": {"a": 1, "b": ["x", "y"]}, "two": {"a": 2, "b": ["x", "y"]},
+            "base": {"a": 1, "b": ["x", "z"]}, "one": {"a": 1, "b": ["x", "z"]}, "two": {"a": 2, "b": ["x", "z"]},
         });
         assert_eq!(read::<Value>(text).unwrap(), expected);
         // One anchor, a thousand aliases.

@@ -155,13 +155,20 @@ fn a_refused_file_is_named_with_the_cause_wherever_yaml_is_read() {
     let file = folder.path().join("bomb.yaml");
     let path = file.to_str().unwrap();
     std::fs::write(&file, pool(&laughs(9))).unwrap();
+    let scenario = folder.path().join("scenario-bomb.yaml");
+    let scenario_path = scenario.to_str().unwrap();
+    std::fs::write(
+        &scenario,
+        format!("name: bomb\nobjects:\n- kind: x\n{}", laughs(9)),
+    )
+    .unwrap();
     let cause = "its aliases (*name) stand for far more than is written";
     let commands: [&[&str]; 6] = [
         &["lint", "-f", path],
         &["diagnose", "-f", path],
         &["convert", "-f", path],
         &["simulate", "-f", path],
-        &["simulate", "--scenario", path],
+        &["simulate", "--scenario", scenario_path],
         &["run", "--config", path],
     ];
     for command in commands {

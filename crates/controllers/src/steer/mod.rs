@@ -29,7 +29,7 @@ pub(crate) use machines::seen_machine;
 pub use prometheus::{PrometheusError, PrometheusSettings, Series, history};
 
 use crate::run::{COALESCE, RETRY, Shared};
-use crate::{Error, Settings};
+use crate::{Error, Provider, Settings};
 use decide::Decider;
 use prometheus::Prometheus;
 use write::{Failure, OverlayWriter, Reporter};
@@ -85,7 +85,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         shared: Arc::clone(&shared),
         settings: Arc::clone(&settings),
         steering: Arc::clone(&steering),
-        known_types: ec2_types(settings.catalogue.types.iter().map(|it| &*it.name)),
+        known_types: known_types(&settings),
     };
     if settings.once {
         return steerer.once(prometheus).await;
@@ -108,6 +108,14 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         let failures = steerer.pass(observed).await?;
         let fine = failures.is_empty() && !steerer.reporter.is_failing();
         retry = if fine { RETRY.0 } else { RETRY.1.min(retry * 2) };
+    }
+}
+
+/// The instance types that commitments can be for: those of EC2's catalog. Another provider's says nothing about EC2.
+fn known_types(settings: &Settings) -> BTreeSet<String> {
+    match settings.provider {
+        Provider::Ec2 => ec2_types(settings.catalogue.types.iter().map(|it| &*it.name)),
+        _ => BTreeSet::new(),
     }
 }
 
