@@ -10,6 +10,7 @@
 
 mod act;
 pub mod embedded;
+mod feed;
 mod lease;
 mod metrics;
 mod observe;
@@ -19,9 +20,12 @@ mod run;
 mod serve;
 pub mod standalone;
 mod steer;
+mod supervise;
 mod verdicts;
+mod vitals;
+mod watch_ages;
 
-pub use lease::Election;
+pub use lease::{Election, Fence};
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{ApplyRequest, Health, ServeError, Server};

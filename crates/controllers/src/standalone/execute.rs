@@ -4,50 +4,47 @@
 //! pass decides anew. An action that fails is left alone for a while that grows with every failure. Launches and ends
 //! of instances take long, so they run beside the passes, each at most once at a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner};
-use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
-use veneer_engine::plan::{
-    Action, Announcement, NodeChange, Shortage, Subject, Target, name, node_pool_of,
-    provider_id as provider_id_of,
-};
-use veneer_engine::provision::LaunchOption;
+use veneer_engine::plan::{Action, Announcement, NodeChange, Shortage, Target, name, node_pool_of};
 
-use super::backoff;
 use super::events::Events;
 use super::metrics::Meters;
 use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
+use super::setbacks::Setbacks;
 use super::store::{Shared, Stored, lock};
 use super::watch::Stores;
 use crate::act::FIELD_MANAGER;
+use crate::lease::Fence;
 use crate::observe::chain;
-use crate::provider::{LaunchError, Provider};
+use crate::provider::Provider;
+use crate::supervise::caught;
 
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long an offering counts as not available after the provider had none of it.
-const SHORTAGE: Duration = Duration::from_secs(180);
+pub(super) const SHORTAGE: Duration = Duration::from_secs(180);
 
 /// What is known about actions beside the objects.
 #[derive(Debug, Default)]
-struct Memory {
+pub(super) struct Memory {
     /// Launches and ends that are under way.
     running: HashSet<String>,
-    failed: HashMap<String, (Instant, Duration)>,
-    shortages: BTreeMap<Shortage, Instant>,
+    setbacks: Setbacks,
+    pub(super) shortages: BTreeMap<Shortage, Instant>,
 }
 
 /// Writes to one cluster and asks one provider.
@@ -56,12 +53,14 @@ pub(crate) struct Executor<P> {
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
-    client: Client,
+    pub(super) client: Client,
     pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     pub(super) events: Events,
     meters: Meters,
     memory: Mutex<Memory>,
+    /// Closed when another replica may act.
+    fence: Fence,
 }
 
 /// Why an action has not been carried out.
@@ -73,6 +72,9 @@ pub(crate) enum Failure {
     /// It has to wait for something that is under way.
     #[error("not yet")]
     NotYet,
+    /// What is known of the cluster may be old.
+    #[error("a watch does not work")]
+    Held,
     #[error("{0}")]
     Refused(String),
     /// A person has to do something first.
@@ -93,10 +95,17 @@ impl<P: Provider> Executor<P> {
             provider,
             meters,
             memory: Mutex::default(),
+            fence: Fence::default(),
         }
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    /// Acts only as long as `fence` is open.
+    pub(crate) fn behind(mut self, fence: Fence) -> Self {
+        self.fence = fence;
+        self
+    }
+
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,15 +131,23 @@ impl<P: Provider> Executor<P> {
 
     /// Carries out what can be done now.
     pub(crate) async fn run(self: &Arc<Self>, actions: Vec<Action>) {
-        let now = Instant::now();
+        if !self.fence.is_open() {
+            warn!(
+                actions = actions.len(),
+                "not acting: the Lease was not renewed in time"
+            );
+            return;
+        }
+        for announcement in self.stores.take_announcements() {
+            self.tell(announcement);
+        }
         let due: Vec<(String, Action)> = {
             let mut memory = self.memory();
-            memory
-                .failed
-                .retain(|_, (until, delay)| *until + *delay + backoff::LONGEST > now);
+            let now = Instant::now();
+            memory.setbacks.forget_old(now);
             let actions = actions.into_iter().map(|action| (key(&action), action));
             actions
-                .filter(|(key, _)| memory.failed.get(key).is_none_or(|(until, _)| *until <= now))
+                .filter(|(key, _)| memory.setbacks.is_due(key, now))
                 .collect()
         };
         futures::stream::iter(due)
@@ -149,6 +166,7 @@ impl<P: Provider> Executor<P> {
                         provider_id,
                         hibernate,
                     } => self.beside(key, move |this| async move {
+                        this.check_watches()?;
                         let stopped = this.provider.stop(&provider_id, hibernate).await;
                         stopped.map_err(Failure::Refused)
                     }),
@@ -161,11 +179,7 @@ impl<P: Provider> Executor<P> {
                     } => self.beside(key, move |this| async move {
                         this.change_type(&provider_id, &instance_type).await
                     }),
-                    // Nobody waits for what people are told.
-                    Action::Announce(announcement) => {
-                        let this = Arc::clone(self);
-                        tokio::spawn(async move { this.events.write(&announcement).await });
-                    }
+                    Action::Announce(announcement) => self.tell(announcement),
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);
@@ -175,24 +189,34 @@ impl<P: Provider> Executor<P> {
             .await;
     }
 
+    /// Nobody waits for what people are told.
+    fn tell(self: &Arc<Self>, announcement: Announcement) {
+        let this = Arc::clone(self);
+        tokio::spawn(async move { this.events.write(&announcement).await });
+    }
+
     /// Remembers how an action went.
     fn note(&self, key: String, result: Result<(), Failure>) {
         let mut memory = self.memory();
+        let now = Instant::now();
         match result {
-            Ok(()) => {
-                memory.failed.remove(&key);
+            Ok(()) => memory.setbacks.succeeded(&key),
+            Err(Failure::NotYet) => debug!(action = key, "decided again"),
+            Err(Failure::Held) => debug!(action = key, "held back: a watch does not work"),
+            Err(Failure::Outrun) => {
+                self.meters.conflict();
+                match memory.setbacks.conflicted(&key, now) {
+                    None => debug!(action = key, "decided again"),
+                    Some(delay) => warn!(action = key, retry_in = ?delay, "another writer was faster, again"),
+                }
             }
-            Err(Failure::Outrun | Failure::NotYet) => debug!(action = key, "decided again"),
             Err(Failure::Refused(_) | Failure::NeedsAction(_)) => {
                 let needs_action = matches!(result, Err(Failure::NeedsAction(_)));
-                let last = memory.failed.get(&key).map(|(_, delay)| *delay);
-                let delay = backoff::next(last, needs_action);
-                let pause = backoff::jittered(delay, backoff::random());
+                let delay = memory.setbacks.failed(&key, needs_action, now);
                 if let Err(error) = &result {
-                    warn!(action = key, %error, retry_in = ?pause, "failed");
+                    warn!(action = key, %error, retry_in = ?delay, "failed");
                 }
                 self.meters.failed();
-                memory.failed.insert(key, (Instant::now() + pause, delay));
             }
         }
     }
@@ -208,10 +232,16 @@ impl<P: Provider> Executor<P> {
         let work = work(Arc::clone(self));
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            let result = work.await;
+            // What panics is tried again like what fails; nobody would ever start it otherwise.
+            let result = caught(&key, &this.meters, work).await;
+            let result = result.unwrap_or_else(|why| Err(Failure::Refused(why)));
             this.memory().running.remove(&key);
+            // The watch that works again wakes everybody; until then it would be decided again and again.
+            let is_held = matches!(result, Err(Failure::Held));
             this.note(key, result);
-            this.stores.wake();
+            if !is_held {
+                this.stores.wake();
+            }
         });
     }
 
@@ -246,6 +276,7 @@ impl<P: Provider> Executor<P> {
                     .await
             }
             Action::DeleteClaim { target, reason } => {
+                self.check_disruption(reason)?;
                 let known = lock(&self.stores.node_claims).get("", &target.name).cloned();
                 self.delete(&self.claims, &self.stores.node_claims, &target)
                     .await?;
@@ -329,87 +360,6 @@ impl<P: Provider> Executor<P> {
         self.meters.claim_created(&pool);
         lock(&self.stores.node_claims).written(created);
         Ok(())
-    }
-
-    async fn launch(&self, claim: &NodeClaim, options: &[LaunchOption]) -> Result<(), Failure> {
-        let target = Target::from(&claim.metadata);
-        let subject = Subject {
-            api_version: "karpenter.sh/v1",
-            kind: "NodeClaim",
-            target: target.clone(),
-        };
-        let warn_of = |reason, error: &LaunchError| Announcement {
-            subject: subject.clone(),
-            is_warning: true,
-            reason,
-            message: format!("NodeClaim {} event: {error}", target.name),
-        };
-        match self.provider.launch(claim, options).await {
-            Ok(launched) => {
-                let label = |key: &str| launched.labels.get(key).cloned().unwrap_or_default();
-                info!(
-                    node_claim = target.name,
-                    provider_id = launched.provider_id,
-                    instance_type = label("node.kubernetes.io/instance-type"),
-                    capacity_type = label("karpenter.sh/capacity-type"),
-                    zone = label("topology.kubernetes.io/zone"),
-                    "launched"
-                );
-                for action in after_launch(claim, &launched, Timestamp::now()) {
-                    Box::pin(self.act(action)).await?;
-                }
-                Ok(())
-            }
-            Err(error @ LaunchError::InsufficientCapacity(_)) => {
-                self.events
-                    .write(&warn_of("InsufficientCapacityError", &error))
-                    .await;
-                self.remember_shortages(error);
-                let reason = "insufficient_capacity";
-                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
-            }
-            Err(error @ LaunchError::NodeClassNotReady(_)) => {
-                self.events.write(&warn_of("NodeClassNotReady", &error)).await;
-                let reason = "nodeclass_not_ready";
-                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
-            }
-            Err(LaunchError::Other(error)) => {
-                let failed = launch_failed(claim, "LaunchFailed", &error, Timestamp::now());
-                Box::pin(self.act(failed)).await?;
-                Err(Failure::Refused(error))
-            }
-        }
-    }
-
-    fn remember_shortages(&self, error: LaunchError) {
-        if let LaunchError::InsufficientCapacity(shortages) = error {
-            let until = Instant::now() + SHORTAGE;
-            let shortages = shortages.into_iter().map(|one| (one, until));
-            self.memory().shortages.extend(shortages);
-        }
-    }
-
-    /// What is short is remembered, so that the next decision takes another type.
-    async fn start(&self, provider_id: &str) -> Result<(), Failure> {
-        let started = self.provider.start(provider_id).await;
-        started.map_err(|error| {
-            let message = error.to_string();
-            self.remember_shortages(error);
-            Failure::Refused(message)
-        })
-    }
-
-    async fn change_type(&self, provider_id: &str, instance_type: &str) -> Result<(), Failure> {
-        let changed = self.provider.change_type(provider_id, instance_type).await;
-        changed.map_err(Failure::Refused)?;
-        let claim = lock(&self.stores.node_claims)
-            .objects()
-            .find(|claim| provider_id_of(claim) == Some(provider_id))
-            .cloned();
-        match claim {
-            Some(claim) => Box::pin(self.act(after_change_type(&claim, instance_type))).await,
-            None => Ok(()),
-        }
     }
 
     async fn patch_node(&self, target: Target, change: NodeChange) -> Result<(), Failure> {
@@ -552,7 +502,7 @@ impl<P: Provider> Executor<P> {
             kube::Error::Api(status) if status.code == 409 => {
                 match api.get_opt(&target.name).await {
                     Ok(Some(object)) if object.meta().uid.as_deref() == Some(&target.uid) => {
-                        lock(store).written(object);
+                        lock(store).read_again(object, &target.resource_version);
                     }
                     Ok(_) => lock(store).lost(&target.namespace, &target.name, &target.uid),
                     Err(error) => return Err(Failure::Refused(chain(&error))),

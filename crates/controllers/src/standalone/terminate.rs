@@ -9,7 +9,9 @@ use crate::provider::{Provider, TerminateError};
 impl<P: Provider> Executor<P> {
     /// Ends an instance. Whoever looks at its claim learns why it stays.
     pub(super) async fn terminate(&self, provider_id: &str) -> Result<(), Failure> {
+        self.check_watches()?;
         self.check_end(provider_id).await?;
+        self.check_pods(provider_id).await?;
         match self.provider.terminate(provider_id).await {
             Ok(()) => Ok(()),
             Err(TerminateError::Other(why)) => Err(Failure::Refused(why)),
