@@ -18,6 +18,12 @@ use crate::bitset::BitSet;
 use crate::resources::ResourceList;
 use crate::taints::{describe, untolerated};
 
+/// Longer reasons are cut.
+const MAX_MESSAGE: usize = 4_000;
+/// What pods are told that were not decided about.
+const HELD: &str = "the pods of this namespace take too long to decide about, so other namespaces went first and this pod was not \
+                    decided about; it will be when fewer pods of the namespace wait, or have fewer affinity terms and spreads";
+
 /// Explains every pod that is left over.
 pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
     let left_over = std::mem::take(&mut solver.left_over);
@@ -40,15 +46,28 @@ pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
 
 fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
     let mut shape = entry.shape;
+    let left_out = solver.model.shapes[shape].form.base().left_out.describe();
+    let left_out = left_out.map(|message| Reason {
+        node_pool: None,
+        message,
+    });
+    if solver.is_held(shape) {
+        let message = HELD.to_owned();
+        let held = Reason {
+            node_pool: None,
+            message,
+        };
+        return left_out.into_iter().chain([held]).collect();
+    }
     while let Some(relaxed) = solver.relaxed(shape) {
         shape = relaxed;
     }
     solver.prepare(shape);
-    let mut reasons: Vec<Reason> = Vec::new();
+    let mut reasons: Vec<Reason> = left_out.into_iter().collect();
     for pool in solver.model.pools.ids() {
         reasons.push(Reason {
             node_pool: Some(solver.model.pools[pool].name.clone()),
-            message: why_not(solver, pool, shape, entry.size),
+            message: cut(why_not(solver, pool, shape, entry.size)),
         });
     }
     let idle = solver.model.idle_pools.iter();
@@ -56,7 +75,7 @@ fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
         node_pool: Some(name.clone()),
         message: why.clone(),
     }));
-    if reasons.is_empty() {
+    if reasons.iter().all(|reason| reason.node_pool.is_none()) {
         let message = "no existing node takes it and there is no NodePool that can launch one".to_owned();
         reasons.push(Reason {
             node_pool: None,
@@ -64,6 +83,16 @@ fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
         });
     }
     reasons
+}
+
+/// Every pod of a kind has its reasons, and demands may be long.
+fn cut(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        let end = message.floor_char_boundary(MAX_MESSAGE);
+        message.truncate(end);
+        message.push('…');
+    }
+    message
 }
 
 /// What keeps a pod from a new claim of `pool`; the first obstacle in the order in which they are looked at.
@@ -86,7 +115,7 @@ fn why_not(solver: &mut Solver<'_, '_>, pool: PoolId, shape: ShapeId, size: Size
         ..
     } = &mut solver.model;
     let shape_now = &shapes[shape];
-    let taints = untolerated(taints.get(pools[pool].taints), &shape_now.constraints.tolerations);
+    let taints = untolerated(taints.get(pools[pool].taints), shape_now.form.tolerations());
     if !taints.is_empty() {
         let names: Vec<String> = taints.into_iter().map(describe).collect();
         return format!("the pod does not tolerate {}", names.join(", "));
