@@ -143,6 +143,8 @@ fn run<'o, 'a>(problem: &Problem<'a>, options: &Options<'o>) -> solver::Solver<'
     }
     held.extend(solver.model.held.iter().cloned());
     let steps = solver.work.total();
+    // Its memory is needed for the next one.
+    drop(solver);
     let (model, _) = model::Model::with_movable(problem, options, &[], &held);
     let mut solver = solver::Solver::new(model, *options);
     solver.run();

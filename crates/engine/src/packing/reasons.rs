@@ -3,6 +3,8 @@
 //! Worked out once the run is over, for each kind of pod that is left: nothing is placed after its last attempt, so
 //! what stands in the way now is what stood in the way then.
 
+use std::collections::BTreeSet;
+
 use super::amounts::add;
 use super::hash::FastMap;
 use super::ids::{PoolId, ShapeId, SizeId, StateId};
@@ -19,14 +21,23 @@ use crate::resources::ResourceList;
 use crate::taints::{describe, untolerated};
 
 /// Longer reasons are cut.
-const MAX_MESSAGE: usize = 4_000;
+const MAX_MESSAGE: usize = 2_000;
 /// What pods are told that were not decided about.
 const HELD: &str = "the pods of this namespace take too long to decide about, so other namespaces went first and this pod was not \
                     decided about; it will be when fewer pods of the namespace wait, or have fewer affinity terms and spreads";
 
+/// What pods are told that go nowhere, where finding out why takes too long.
+const UNEXPLAINED: &str = "nothing takes the pod as it is; why is not worked out, since that takes too long for the pods of this namespace: \
+                           they have too many affinity terms and spreads";
+
 /// Explains every pod that is left over.
 pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
     let left_over = std::mem::take(&mut solver.left_over);
+    let undecided: BTreeSet<ShapeId> = left_over.iter().map(|entry| entry.shape).collect();
+    let undecided: BTreeSet<ShapeId> = undecided
+        .into_iter()
+        .filter(|shape| solver.is_held(*shape))
+        .collect();
     let mut known: FastMap<(ShapeId, SizeId), Vec<Reason>> = FastMap::default();
     left_over
         .into_iter()
@@ -34,7 +45,7 @@ pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
             let key = (entry.shape, entry.size);
             let reasons = known
                 .entry(key)
-                .or_insert_with(|| reasons(solver, &entry))
+                .or_insert_with(|| reasons(solver, &entry, undecided.contains(&entry.shape)))
                 .clone();
             Unschedulable {
                 pod: entry.position,
@@ -44,7 +55,15 @@ pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
         .collect()
 }
 
-fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
+/// The reasons for one kind; what finding them out costs is counted like everything else.
+fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry, is_undecided: bool) -> Vec<Reason> {
+    solver.begin_to_explain(entry.shape);
+    let reasons = found_out(solver, entry, is_undecided);
+    solver.end_to_explain(entry.shape);
+    reasons
+}
+
+fn found_out(solver: &mut Solver<'_, '_>, entry: &PodEntry, is_undecided: bool) -> Vec<Reason> {
     let mut shape = entry.shape;
     let left_out = solver.model.shapes[shape].form.base().left_out.describe();
     let left_out = left_out.map(|message| Reason {
@@ -52,7 +71,7 @@ fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
         message,
     });
     if solver.is_held(shape) {
-        let message = HELD.to_owned();
+        let message = if is_undecided { HELD } else { UNEXPLAINED }.to_owned();
         let held = Reason {
             node_pool: None,
             message,

@@ -105,13 +105,13 @@ pub struct Reason {
 pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Results {
     let mut results = Results {
         stopped: solver.stopped,
-        steps: solver.work.total() + solver.earlier_steps,
         held: held(&solver),
         notices: notices(&solver),
         ..Results::default()
     };
     let mut ranking = Ranking::new(problem);
     results.unschedulable = explain(&mut solver);
+    results.steps = solver.work.total() + solver.earlier_steps;
     let claims = std::mem::take(&mut solver.claims);
     let order = std::mem::take(&mut solver.order);
     for &id in order.claims() {

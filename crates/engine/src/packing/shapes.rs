@@ -241,25 +241,22 @@ impl SubjectRules {
         }
     }
 
-    /// Looks at the rules that have come into being since the last look.
-    /// Says how many steps that took.
+    /// Looks at the rules that have come into being since the last look; says how many steps that took.
     pub(super) fn refresh(&mut self, topology: &Topology<'_>) -> u64 {
-        if topology.rules() == (self.selected_of, self.inverse_selected_of) {
+        let rules = topology.rules();
+        if rules == (self.selected_of, self.inverse_selected_of) {
             return 0;
         }
-        let known = self.selected.len() + self.inverse_selected.len();
         let subject = Subject {
             namespace: &self.namespace,
             labels: &self.labels,
         };
-        let (selected, of) = topology.selecting(subject, self.selected_of);
+        let (selected, asked) = topology.selecting(subject, self.selected_of);
         self.selected.extend(selected);
-        self.selected_of = of;
-        let (selected, of) = topology.inverse_selecting(subject, self.inverse_selected_of);
+        let (selected, asked_inverse) = topology.inverse_selecting(subject, self.inverse_selected_of);
         self.inverse_selected.extend(selected);
-        self.inverse_selected_of = of;
-        let now = self.selected.len() + self.inverse_selected.len();
-        8 * (1 + now - known) as u64
+        (self.selected_of, self.inverse_selected_of) = rules;
+        8 * (1 + asked + asked_inverse) as u64
     }
 }
 

@@ -11,6 +11,9 @@ use crate::labels::{self, LabelSet};
 use crate::requirements::{Incompatible, Requirement, Requirements};
 use crate::vocabulary::{Symbol, Vocabulary};
 
+/// What storing one demand counts for: it takes memory until the run is over.
+const STEPS_TO_STORE: u64 = 64;
+
 /// What may be left undefined by the side that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Side {
@@ -72,7 +75,7 @@ impl States {
         if let Some(known) = self.index.get(&requirements) {
             return *known;
         }
-        self.stored += 16 * requirements.len() as u64;
+        self.stored += STEPS_TO_STORE * requirements.len() as u64;
         let requirements = Arc::new(requirements);
         let id = self.sets.push(Arc::clone(&requirements));
         self.index.insert(requirements, id);

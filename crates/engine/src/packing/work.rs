@@ -8,7 +8,7 @@
 //! Steps are counted, never timed: the same input gives the same answer on every machine. One takes some tens of nanoseconds at most.
 
 /// The steps of a run before anybody is held back.
-pub const FREE_STEPS: u64 = 20_000_000;
+pub const FREE_STEPS: u64 = 10_000_000;
 /// The steps that are granted for trying a pod, for each place that it could go to: enough to look at every place a
 /// few times.
 const STEPS_PER_PLACE: u64 = 16;

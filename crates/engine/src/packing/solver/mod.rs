@@ -225,6 +225,23 @@ impl<'o, 'a> Solver<'o, 'a> {
         held.filter_map(|at| namespaces.get(at).cloned()).collect()
     }
 
+    /// Grants what it takes to say why pods of a shape go nowhere.
+    pub(super) fn begin_to_explain(&mut self, shape: ShapeId) {
+        let namespace = self.model.subjects[self.model.shapes[shape].subject].namespace_number;
+        let places = self.model.nodes.len() + self.claims.len();
+        self.work.grant(namespace, places);
+        self.steps = 0;
+        self.model.states.take_stored();
+    }
+
+    /// Counts what it took.
+    pub(super) fn end_to_explain(&mut self, shape: ShapeId) {
+        let namespace = self.model.subjects[self.model.shapes[shape].subject].namespace_number;
+        let stored = self.model.states.take_stored();
+        self.work
+            .spend(namespace, std::mem::take(&mut self.steps) + stored);
+    }
+
     /// Whether the pods of a shape are not tried any more.
     pub(super) fn is_held(&self, shape: ShapeId) -> bool {
         let subject = &self.model.subjects[self.model.shapes[shape].subject];

@@ -122,6 +122,10 @@ impl Solver<'_, '_> {
             }
         }
         self.check_place(pool, host, shape)?;
+        let ports = &self.model.shapes[shape].ports;
+        if !ports.is_empty() {
+            self.steps += 8 * (ports.len() + self.claims[id].ports.len()) as u64;
+        }
         if conflict(&self.model.shapes[shape].ports, &self.claims[id].ports).is_some() {
             return Err(Refusal::Never);
         }

@@ -57,6 +57,9 @@ impl Solver<'_, '_> {
         {
             return Err(Refusal::Full);
         }
+        if !shape.ports.is_empty() {
+            self.steps += 8 * (shape.ports.len() + node.ports.len()) as u64;
+        }
         if conflict(&shape.ports, &node.ports).is_some() {
             return Err(Refusal::Never);
         }

@@ -269,6 +269,11 @@ impl Group {
         }
     }
 
+    /// The namespaces that it is about.
+    pub(super) fn namespaces(&self) -> &[String] {
+        &self.namespaces
+    }
+
     pub(super) fn selector(&self) -> &Selector {
         &self.selector
     }

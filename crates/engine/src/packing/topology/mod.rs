@@ -107,20 +107,14 @@ impl<'a> Topology<'a> {
         (self.groups.len(), self.inverse.len())
     }
 
-    /// The rules that count a pod, among those that came after the first `from`, and how many rules there are.
+    /// The rules that count a pod, among those that came after the first `from`, and how many were asked.
     pub(super) fn selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
-        (
-            self.directory.selecting(&self.groups, subject, from),
-            self.groups.len(),
-        )
+        self.directory.selecting(&self.groups, subject, from)
     }
 
     /// The same for the anti-affinities of other pods.
     pub(super) fn inverse_selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
-        (
-            self.inverse_directory.selecting(&self.inverse, subject, from),
-            self.inverse.len(),
-        )
+        self.inverse_directory.selecting(&self.inverse, subject, from)
     }
 
     fn key(&mut self, key: &str, states: &mut States, types: &mut Types) -> KeyId {
