@@ -138,8 +138,10 @@ fn main() {
         .filter(|fate| matches!(fate.outcome, Outcome::Stays(_)))
         .count();
     println!(
-        "{nodes} nodes, {pods} pods: {full:?}; {} commands save ${saved:.2}/h; {stays} nodes stay, each with a reason",
-        decision.started.len()
+        "{nodes} nodes, {pods} pods: {full:?}; {} commands save ${saved:.2}/h; {stays} nodes stay, each with a reason; {} steps, held {:?}",
+        decision.started.len(),
+        decision.steps,
+        decision.held,
     );
     for round in 0..5 {
         let at = usize::try_from(round * pods / 5).unwrap();

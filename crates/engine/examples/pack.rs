@@ -164,11 +164,13 @@ fn main() {
         let ready = start.elapsed();
         let results = solve(&problem, &Options::default());
         println!(
-            "{count} {kind} pods, {} types: {:?} (overlays {ready:?}), {} claims, {} unschedulable",
+            "{count} {kind} pods, {} types: {:?} (overlays {ready:?}), {} claims, {} unschedulable, {} steps, held {:?}",
             catalogue.types.len(),
             start.elapsed(),
             results.new_node_claims.len(),
             results.unschedulable.len(),
+            results.steps,
+            results.held,
         );
     }
 }

@@ -208,6 +208,13 @@ impl LabelSet {
         }
     }
 
+    /// The set of those `keys` that something in the vocabulary can be about.
+    pub fn known<'a>(keys: impl IntoIterator<Item = &'a str>, vocabulary: &Vocabulary) -> Self {
+        Self {
+            keys: keys.into_iter().filter_map(|key| vocabulary.get(key)).collect(),
+        }
+    }
+
     /// Whether `key` is in the set.
     #[must_use]
     pub fn contains(&self, key: Symbol) -> bool {

@@ -49,6 +49,16 @@ pub struct Rules {
     pub disruption: disruption::Policy,
 }
 
+impl Rules {
+    /// How pods are placed: namespaces are held after as many steps as when nodes go.
+    fn packing(&self) -> packing::Options<'static> {
+        packing::Options {
+            free_steps: self.disruption.free_steps,
+            ..packing::Options::default()
+        }
+    }
+}
+
 /// What one pass came to.
 #[derive(Debug, Default)]
 pub struct Pass {
@@ -64,6 +74,10 @@ pub struct Pass {
     pub disagreements: Vec<Disagreement>,
     /// How many pods of that kind wait.
     pub refused: usize,
+    /// The steps that it took to decide where pods go, and which nodes can do without theirs; the same on every machine.
+    pub steps: u64,
+    /// The namespaces whose pods took too many of them.
+    pub held: BTreeSet<String>,
 }
 
 /// What was decided about a batch of pending pods.
@@ -260,6 +274,14 @@ impl Cycle {
             self.disruption.wait(until);
             decision.plan.look_again = Some(until);
         }
+        pass.steps += decision.steps;
+        for namespace in decision.held {
+            let message = "Finding out whether the pods of this namespace could move takes too long, so nodes with its pods are \
+                           not consolidated. Use fewer preferred terms, or fewer different ones";
+            pass.plan
+                .push(provision::held_back(&namespace, snapshot, message.to_owned()));
+            pass.held.insert(namespace);
+        }
         self.regret.started(&decision.started, snapshot, now);
         pass.plan.extend(decision.plan);
         pass.disrupted = decision.started;
@@ -318,7 +340,8 @@ impl Cycle {
             return false;
         };
         let alone = alone(snapshot, &turn.pods, turn.closed_nodes.clone());
-        let mut decided = provision::decide(&alone, &mut self.market, &packing::Options::default(), now);
+        let mut decided = provision::decide(&alone, &mut self.market, &self.rules.packing(), now);
+        pass.steps += decided.steps;
         self.refusals.decided(snapshot, &turn, &mut decided, now);
         self.batch
             .decided(&turn.pods, &decided.expected, BELIEVED, self.rules.window, now);
@@ -360,7 +383,10 @@ impl Cycle {
             ..snapshot.clone()
         });
         let snapshot = with_nominated.as_ref().unwrap_or(snapshot);
-        let decided = provision::decide(snapshot, &mut self.market, &packing::Options::default(), now);
+        let decided = provision::decide(snapshot, &mut self.market, &self.rules.packing(), now);
+        pass.steps += decided.steps;
+        pass.held
+            .extend(decided.held.iter().map(|one| one.namespace.clone()));
         self.regret
             .launched(&decided.plan, &decided.expected, snapshot, now);
         self.batch

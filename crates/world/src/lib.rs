@@ -8,6 +8,7 @@
 //! Invariants: no clock, file, environment variable, network or thread; the same scenario and seed give the same history to
 //! the byte; no decision of the product is made here.
 
+pub mod adversary;
 pub mod billing;
 pub mod chaos;
 pub mod cloud;

@@ -15,6 +15,8 @@ pub struct Statistics {
     pub steps: u64,
     /// How often the controllers looked.
     pub passes: u64,
+    /// The most steps that a pass took to decide where pods go.
+    pub most_steps: u64,
     /// How often they did not settle at one moment.
     pub unsettled: u64,
     /// Pods of workloads that were made.

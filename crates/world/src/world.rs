@@ -387,6 +387,7 @@ impl World {
             }
         }
         self.statistics.passes += 1;
+        self.statistics.most_steps = self.statistics.most_steps.max(pass.steps);
         if let Some(decided) = &pass.decided {
             for (pod, reasons) in decided.pending.iter().take(3) {
                 let why = reasons

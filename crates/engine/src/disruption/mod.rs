@@ -33,9 +33,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 
 use crate::packing::relocation::Relocation;
-use crate::packing::{Options, Pods, Problem, ReservedMode};
+use crate::packing::{FREE_STEPS, Options, Pods, Problem, ReservedMode};
 use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, is_deleting, name};
 use crate::provision::{self, Market, relevant};
+pub(crate) use budgets::budget_faults;
+
 use budgets::Budgets;
 use candidates::{Candidate, Candidates};
 use commands::Replaces;
@@ -58,6 +60,8 @@ pub struct Policy {
     /// Whether every node gets a fate that names everything that keeps it: those that something keeps are tried too. What
     /// goes does not depend on it.
     pub explains: bool,
+    /// The steps after which the pods of namespaces that take more than their part find no place any more.
+    pub free_steps: u64,
 }
 
 impl Default for Policy {
@@ -67,6 +71,7 @@ impl Default for Policy {
             least_saving: 0.01,
             spot_to_spot: false,
             explains: false,
+            free_steps: FREE_STEPS,
         }
     }
 }
@@ -99,6 +104,10 @@ pub struct Decision {
     pub fates: Arc<Vec<Fate>>,
     /// Whether the cluster was looked at anew; else nothing had changed.
     pub is_new: bool,
+    /// The steps that moving pods took.
+    pub steps: u64,
+    /// The namespaces whose pods took too many steps, so that nodes with their pods stay.
+    pub held: Vec<String>,
 }
 
 /// Decides what goes now.
@@ -232,6 +241,7 @@ fn look(
         .collect();
     let options = Options {
         reserved: ReservedMode::Fallback,
+        free_steps: policy.free_steps,
         ..Options::default()
     };
     let relocation = Relocation::new(&problem, options, &movable);
@@ -254,6 +264,8 @@ fn look(
     if memory.proposal.is_none() {
         start(&found, &search, snapshot, market, now, decision);
     }
+    decision.steps = search.relocation.steps();
+    decision.held = search.relocation.held().collect();
     let alone = search.into_alone();
     if !snapshot.pods.is_empty() {
         market.readings.keep(objects.pods);

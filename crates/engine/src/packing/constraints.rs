@@ -1,8 +1,7 @@
-//! What a pod demands of its node, and how that is relaxed when it cannot be had.
+//! What a pod demands of its node. How that is relaxed when it cannot be had is in [`super::forms`].
 //!
-//! Karpenter drops one thing at a time, in this order: the first of several OR-ed required node affinity terms, the
-//! heaviest preferred pod affinity, anti-affinity and node affinity term, a `ScheduleAnyway` spread; at last
-//! `PreferNoSchedule` taints are tolerated.
+//! A pod may list thousands of preferences, and each one that is dropped is one more form to be tried and kept. So
+//! there is a bound, far above what anybody needs: what is beyond it is left out, and the pod is told.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +17,50 @@ use super::terms::add_term;
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
 
-/// The demands of a pod, in the form in which they are relaxed.
+/// The most preferences of each kind (node affinity, pod affinity, pod anti-affinity, `ScheduleAnyway` spreads) that
+/// count, the heaviest ones.
+pub(super) const MAX_PREFERENCES: usize = 250;
+/// The most OR-ed terms of required node affinity that count, the first ones.
+pub(super) const MAX_ALTERNATIVES: usize = 500;
+/// The most that all forms of a pod demand of labels together; each form has the node selector in it.
+const MAX_STORED_DEMANDS: usize = 50_000;
+/// The most rules that alternatives and spreads make together: each alternative has spreads of its own.
+const MAX_SPREAD_FORMS: usize = 5_000;
+/// So many preferences and alternatives always count.
+const MIN_COUNTED: usize = 10;
+
+/// What of a pod's demands was left out because there are too many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct LeftOut {
+    /// Preferred terms and `ScheduleAnyway` spreads.
+    pub(super) preferences: usize,
+    /// OR-ed terms of required node affinity.
+    pub(super) alternatives: usize,
+}
+
+impl LeftOut {
+    /// What the pod is told, if anything was left out.
+    pub(super) fn describe(self) -> Option<String> {
+        let preferences = (self.preferences > 0).then(|| {
+            format!(
+                "{} of the pod's preferences are ignored: at most {MAX_PREFERENCES} preferred terms or ScheduleAnyway spreads of a kind \
+                 count (fewer for a pod with a very long node selector), the heaviest ones",
+                self.preferences
+            )
+        });
+        let alternatives = (self.alternatives > 0).then(|| {
+            format!(
+                "the last {} terms of the pod's required node affinity are not considered: at most {MAX_ALTERNATIVES} alternatives count \
+                 (fewer with a very long node selector or many topology spreads); use one term with several values instead",
+                self.alternatives
+            )
+        });
+        let all: Vec<String> = [alternatives, preferences].into_iter().flatten().collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+}
+
+/// The demands of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Constraints {
     pub(super) node_selector: BTreeMap<String, String>,
@@ -31,6 +73,7 @@ pub(super) struct Constraints {
     pub(super) rather_apart: Vec<WeightedPodAffinityTerm>,
     pub(super) spreads: Vec<TopologySpreadConstraint>,
     pub(super) tolerations: Vec<Toleration>,
+    pub(super) left_out: LeftOut,
 }
 
 impl Constraints {
@@ -71,21 +114,44 @@ impl Constraints {
                     .retain(|spread| spread.when_unsatisfiable == "DoNotSchedule");
             }
         }
+        constraints.bound();
         constraints
     }
 
-    /// The demands on a node's labels, the heaviest preference counted as one.
-    pub(super) fn requirements(&self, vocabulary: &mut Vocabulary) -> Requirements {
-        self.read(self.preferred.first(), vocabulary)
+    /// Leaves out what is beyond the bounds.
+    fn bound(&mut self) {
+        let size = |term: &NodeSelectorTerm| -> usize {
+            let expressions = term.match_expressions.iter().flatten();
+            expressions
+                .map(|one| 1 + one.values.as_ref().map_or(0, Vec::len) / 8)
+                .sum()
+        };
+        let required = self.required.iter().flatten().map(size).max().unwrap_or(0);
+        let preferred = self.preferred.first().map_or(0, |first| size(&first.preference));
+        let in_each = self.node_selector.len() + required.max(preferred);
+        let most = (MAX_STORED_DEMANDS / in_each.max(1)).max(MIN_COUNTED);
+        let preferences = most.min(MAX_PREFERENCES);
+        // Already sorted by weight.
+        self.left_out.preferences += cut(&mut self.preferred, preferences);
+        self.left_out.preferences += keep_heaviest(&mut self.rather_together, preferences);
+        self.left_out.preferences += keep_heaviest(&mut self.rather_apart, preferences);
+        let mut soft = 0;
+        let before = self.spreads.len();
+        self.spreads.retain(|spread| {
+            soft += usize::from(is_soft(spread));
+            !is_soft(spread) || soft <= preferences
+        });
+        self.left_out.preferences += before - self.spreads.len();
+        let with_spreads = (MAX_SPREAD_FORMS / self.spreads.len().max(1)).max(MIN_COUNTED);
+        if let Some(terms) = &mut self.required {
+            self.left_out.alternatives += cut(terms, most.min(with_spreads).min(MAX_ALTERNATIVES));
+        }
     }
 
-    /// The demands on a node's labels without preferences.
-    pub(super) fn strict_requirements(&self, vocabulary: &mut Vocabulary) -> Requirements {
-        self.read(None, vocabulary)
-    }
-
-    fn read(
+    /// The demands on a node's labels: the node selector, one preference, and one of the OR-ed terms.
+    pub(super) fn read(
         &self,
+        required: Option<&NodeSelectorTerm>,
         preference: Option<&PreferredSchedulingTerm>,
         vocabulary: &mut Vocabulary,
     ) -> Requirements {
@@ -93,10 +159,15 @@ impl Constraints {
         if let Some(preference) = preference {
             add_term(&mut requirements, &preference.preference, vocabulary);
         }
-        if let Some(first) = self.required.as_ref().and_then(|terms| terms.first()) {
-            add_term(&mut requirements, first, vocabulary);
+        if let Some(term) = required {
+            add_term(&mut requirements, term, vocabulary);
         }
         requirements
+    }
+
+    /// The first of the OR-ed terms.
+    pub(super) fn first_alternative(&self) -> Option<&NodeSelectorTerm> {
+        self.required.as_ref().and_then(|terms| terms.first())
     }
 
     /// The node selector alone.
@@ -108,18 +179,6 @@ impl Constraints {
         requirements
     }
 
-    /// The demands with one of them dropped, or none if nothing is left to drop.
-    pub(super) fn relaxed(&self, tolerate_prefer_no_schedule: bool) -> Option<Self> {
-        let mut relaxed = self.clone();
-        let dropped = relaxed.drop_required_term()
-            || drop_heaviest(&mut relaxed.rather_together, |term| term.weight)
-            || drop_heaviest(&mut relaxed.rather_apart, |term| term.weight)
-            || drop_heaviest(&mut relaxed.preferred, |term| term.weight)
-            || relaxed.drop_soft_spread()
-            || (tolerate_prefer_no_schedule && relaxed.tolerate_prefer_no_schedule());
-        dropped.then_some(relaxed)
-    }
-
     /// Drops the first of several OR-ed terms; the last one stays.
     pub(super) fn drop_required_term(&mut self) -> bool {
         match &mut self.required {
@@ -129,14 +188,6 @@ impl Constraints {
             }
             _ => false,
         }
-    }
-
-    fn drop_soft_spread(&mut self) -> bool {
-        let soft = self
-            .spreads
-            .iter()
-            .position(|spread| spread.when_unsatisfiable == "ScheduleAnyway");
-        soft.map(|at| self.spreads.swap_remove(at)).is_some()
     }
 
     /// Tolerates every `PreferNoSchedule` taint; says whether that is new.
@@ -165,71 +216,33 @@ fn list<T: Clone>(list: Option<&Option<Vec<T>>>) -> Vec<T> {
     list.and_then(Option::as_ref).cloned().unwrap_or_default()
 }
 
-fn drop_heaviest<T>(terms: &mut Vec<T>, weight: impl Fn(&T) -> i32) -> bool {
-    if terms.is_empty() {
-        return false;
-    }
-    terms.sort_by_key(|term| std::cmp::Reverse(weight(term)));
-    terms.remove(0);
-    true
+/// Whether a spread may be dropped.
+pub(super) fn is_soft(spread: &TopologySpreadConstraint) -> bool {
+    spread.when_unsatisfiable == "ScheduleAnyway"
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
+/// Cuts a list; says how many items went.
+fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
+    let gone = list.len().saturating_sub(most);
+    list.truncate(most);
+    gone
+}
 
-    #[test]
-    fn preferences_are_dropped_in_karpenters_order() {
-        let term = |key: &str| json!({ "matchExpressions": [{ "key": key, "operator": "Exists" }] });
-        let near = |key: &str| json!({ "topologyKey": key, "labelSelector": {} });
-        let pod: PodRecord = serde_json::from_value(json!({ "metadata": {}, "spec": {
-            "containers": [],
-            "affinity": {
-                "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [term("a"), term("b")] },
-                    "preferredDuringSchedulingIgnoredDuringExecution": [
-                        { "weight": 1, "preference": term("light") }, { "weight": 9, "preference": term("heavy") }],
-                },
-                "podAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
-                    { "weight": 1, "podAffinityTerm": near("zone") }] },
-                "podAntiAffinity": { "preferredDuringSchedulingIgnoredDuringExecution": [
-                    { "weight": 1, "podAffinityTerm": near("zone") }] },
-            },
-            "topologySpreadConstraints": [
-                { "maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway" },
-                { "maxSkew": 1, "topologyKey": "host", "whenUnsatisfiable": "DoNotSchedule" }],
-        } }))
-        .unwrap();
-        let mut vocabulary = Vocabulary::new();
-        let mut seen = Vec::new();
-        let mut current = Some(Constraints::of(&pod, PreferencePolicy::Respect));
-        while let Some(constraints) = current {
-            let keys = constraints.requirements(&mut vocabulary);
-            let mut keys: Vec<&str> = keys.iter().map(|(key, _)| vocabulary.text(key)).collect();
-            keys.sort_unstable();
-            seen.push(format!(
-                "{} +{} -{} ~{} t{}",
-                keys.join(","),
-                constraints.rather_together.len(),
-                constraints.rather_apart.len(),
-                constraints.spreads.len(),
-                constraints.tolerations.len()
-            ));
-            current = constraints.relaxed(true);
-        }
-        assert_eq!(
-            seen,
-            [
-                "a,heavy +1 -1 ~2 t0",
-                "b,heavy +1 -1 ~2 t0",
-                "b,heavy +0 -1 ~2 t0",
-                "b,heavy +0 -0 ~2 t0",
-                "b,light +0 -0 ~2 t0",
-                "b +0 -0 ~2 t0",
-                "b +0 -0 ~1 t0",
-                "b +0 -0 ~1 t1",
-            ]
-        );
+/// Keeps the heaviest terms, in their order; says how many went.
+fn keep_heaviest(terms: &mut Vec<WeightedPodAffinityTerm>, most: usize) -> usize {
+    if terms.len() <= most {
+        return 0;
     }
+    let mut order: Vec<usize> = (0..terms.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(terms.get(*at).map(|term| term.weight)));
+    let mut is_kept = vec![false; terms.len()];
+    for at in order.into_iter().take(most) {
+        if let Some(kept) = is_kept.get_mut(at) {
+            *kept = true;
+        }
+    }
+    let before = terms.len();
+    let mut kept = is_kept.into_iter();
+    terms.retain(|_| kept.next().unwrap_or(false));
+    before - terms.len()
 }

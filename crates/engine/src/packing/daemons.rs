@@ -192,7 +192,9 @@ impl Daemon {
     }
 
     fn types_of_term(&self, template: StateId, states: &mut States, types: &mut Types) -> BitSet {
-        let requirements = self.constraints.strict_requirements(&mut states.vocabulary);
+        let requirements =
+            self.constraints
+                .read(self.constraints.first_alternative(), None, &mut states.vocabulary);
         let wanted = states.intern(requirements.clone());
         if states.conflict(template, wanted, Side::Claim).is_some() {
             return BitSet::empty(types.count());
@@ -211,7 +213,9 @@ impl Daemon {
         if !taints.tolerated(node_taints, &self.constraints.tolerations) {
             return false;
         }
-        let requirements = self.constraints.strict_requirements(&mut states.vocabulary);
+        let requirements =
+            self.constraints
+                .read(self.constraints.first_alternative(), None, &mut states.vocabulary);
         let wanted = states.intern(requirements);
         states.conflict(labels, wanted, Side::Node).is_none()
     }

@@ -10,12 +10,13 @@ use k8s_openapi::api::core::v1::PodSpec;
 use super::cluster::node_name;
 use super::constraints::Constraints;
 use super::fingerprint::{demands_hash, has_status_resources, same_demands, same_size, size_hash};
+use super::forms::Form;
 use super::hash::{FastHasher, FastMap};
 use super::host_ports::{HostPort, host_ports};
-use super::ids::{Id, ShapeId, SizeId, StateId, Table};
+use super::ids::{Id, ShapeId, SizeId, StateId, SubjectId, Table};
 use super::pod_requests::pod_requests;
 use super::pods::{PodEntry, device_fault, fault};
-use super::shapes::{Source, project, relevant_labels};
+use super::shapes::{Source, SubjectRules, Subjects, project, relevant_labels};
 use super::states::States;
 use super::volumes::Storage;
 use super::{Objects, PreferencePolicy, Reason, Unschedulable};
@@ -119,26 +120,37 @@ fn namespace(pod: &PodRecord) -> &str {
     pod.metadata.namespace.as_deref().unwrap_or("default")
 }
 
-fn label<'p>(pod: &'p PodRecord, key: &str) -> Option<&'p str> {
-    pod.metadata.labels.as_ref()?.get(key).map(String::as_str)
+/// The labels that matter. Rules may look at far more labels than a pod has.
+fn labels<'p>(
+    pod: &'p PodRecord,
+    relevant: &BTreeSet<&str>,
+) -> impl Iterator<Item = (&'p String, &'p String)> {
+    let labels = pod.metadata.labels.as_deref().into_iter().flatten();
+    labels.filter(|(key, _)| relevant.contains(key.as_str()))
 }
 
 /// A hash of the namespace and the labels that matter.
 fn label_hash(pod: &PodRecord, relevant: &BTreeSet<&str>) -> u64 {
     let mut hasher = FastHasher::default();
     hasher.text(namespace(pod));
-    relevant.iter().for_each(|key| hasher.maybe(label(pod, key)));
+    for (key, value) in labels(pod, relevant) {
+        hasher.text(key);
+        hasher.text(value);
+    }
     hasher.finish()
 }
 
 fn same_labels(a: &PodRecord, b: &PodRecord, relevant: &BTreeSet<&str>) -> bool {
-    namespace(a) == namespace(b) && relevant.iter().all(|key| label(a, key) == label(b, key))
+    namespace(a) == namespace(b) && labels(a, relevant).eq(labels(b, relevant))
 }
 
 /// The pods to be placed, grouped; shapes are still to be compiled.
 pub(super) struct Grouped<'a> {
     pub(super) entries: Vec<PodEntry>,
     pub(super) sources: Table<ShapeId, Source>,
+    pub(super) subjects: Subjects,
+    /// The namespaces of pods, by number.
+    pub(super) namespaces: Vec<Arc<str>>,
     pub(super) refused: Vec<Unschedulable>,
     /// The labels that rules look at; pods that differ in others only are alike.
     pub(super) relevant: BTreeSet<&'a str>,
@@ -149,7 +161,7 @@ struct Demands {
     /// Why none of them that is pending can be scheduled, if so.
     fault: Option<String>,
     device_fault: Option<String>,
-    constraints: Arc<Constraints>,
+    form: Form,
     ports: Arc<[HostPort]>,
 }
 
@@ -181,17 +193,19 @@ pub(super) fn group<'a>(
         .map(|pod| Demands {
             fault: fault(pod, rules),
             device_fault: device_fault(pod),
-            constraints: Arc::new(Constraints::of(pod, policy)),
+            form: Form::new(Arc::new(Constraints::of(pod, policy))),
             ports: host_ports(pod).into(),
         })
         .collect();
     let mut label_book = Book::default();
-    let mut labels = Vec::new();
+    let mut namespace_numbers: FastMap<&str, usize> = FastMap::default();
     // What tells shapes apart: the demands, the namespace and labels, and what the volumes demand.
     let mut shape_of: FastMap<(usize, usize, Vec<StateId>), ShapeId> = FastMap::default();
     let mut grouped = Grouped {
         entries: Vec::with_capacity(pods.len()),
         sources: Table::default(),
+        subjects: Table::default(),
+        namespaces: Vec::new(),
         refused: Vec::new(),
         relevant,
     };
@@ -235,22 +249,25 @@ pub(super) fn group<'a>(
         }
         let hash = label_hash(pod, &grouped.relevant);
         let label_number = label_book.number(pod, hash, |a, b| same_labels(a, b, &grouped.relevant));
-        if label_number == labels.len() {
-            labels.push((
-                Arc::<str>::from(namespace(pod)),
-                Arc::new(project(pod, &grouped.relevant)),
-            ));
+        if label_number == grouped.subjects.len() {
+            let number = *namespace_numbers.entry(namespace(pod)).or_insert_with(|| {
+                grouped.namespaces.push(namespace(pod).into());
+                grouped.namespaces.len() - 1
+            });
+            if let Some(namespace) = grouped.namespaces.get(number) {
+                let labels = project(pod, &grouped.relevant);
+                let subject = SubjectRules::new(Arc::clone(namespace), number, labels);
+                grouped.subjects.push(subject);
+            }
         }
-        let Some((namespace, labels)) = labels.get(label_number) else {
-            continue;
-        };
+        let subject = SubjectId::new(label_number);
         let shape = *shape_of
             .entry((number, label_number, volumes))
             .or_insert_with_key(|(.., volumes)| {
                 grouped.sources.push(Source {
-                    constraints: Arc::clone(&of_pod.constraints),
-                    namespace: Arc::clone(namespace),
-                    labels: Arc::clone(labels),
+                    form: of_pod.form.clone(),
+                    is_deferred: false,
+                    subject,
                     ports: Arc::clone(&of_pod.ports),
                     volumes: volumes.as_slice().into(),
                 })

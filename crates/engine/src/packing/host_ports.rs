@@ -1,7 +1,12 @@
 //! Ports of the node that pods take for themselves.
 
-use super::PodRecord;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
+
+use super::PodRecord;
+
+/// So many pairs of ports are compared one by one.
+const FEW_PAIRS: usize = 256;
 
 /// A port that a pod takes on its node.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -34,9 +39,28 @@ impl std::fmt::Display for HostPort {
 
 /// Whether any of `wanted` is taken by one of `taken`.
 pub(super) fn conflict<'a>(wanted: &'a [HostPort], taken: &[HostPort]) -> Option<&'a HostPort> {
-    wanted
+    if wanted.len().saturating_mul(taken.len()) <= FEW_PAIRS {
+        let mut wanted = wanted.iter();
+        return wanted.find(|port| taken.iter().any(|other| port.conflicts_with(other)));
+    }
+    let is_everywhere = |port: &HostPort| port.address.is_some_and(|address| address.is_unspecified());
+    let number = |port: &'_ HostPort| (port.port, port.protocol.clone());
+    let all: BTreeSet<(i32, String)> = taken.iter().map(number).collect();
+    let everywhere: BTreeSet<(i32, String)> = taken
         .iter()
-        .find(|port| taken.iter().any(|other| port.conflicts_with(other)))
+        .filter(|port| is_everywhere(port))
+        .map(number)
+        .collect();
+    let exact: BTreeSet<((i32, String), Option<IpAddr>)> =
+        taken.iter().map(|port| (number(port), port.address)).collect();
+    wanted.iter().find(|port| {
+        let number = number(port);
+        if is_everywhere(port) {
+            all.contains(&number)
+        } else {
+            everywhere.contains(&number) || exact.contains(&(number, port.address))
+        }
+    })
 }
 
 /// The ports that `pod` takes. Only ordinary containers count, as in Karpenter.
@@ -85,6 +109,12 @@ mod tests {
         ] {
             assert_eq!(one.conflicts_with(&other), conflicts, "{other}");
             assert_eq!(other.conflicts_with(&one), conflicts, "{other}");
+            // Among many others it is the same.
+            let many: Vec<HostPort> = (0..300).map(|at| port("10.0.0.3", 1_000 + at, "TCP")).collect();
+            let taken: Vec<HostPort> = many.iter().cloned().chain([other.clone()]).collect();
+            assert_eq!(conflict(&[one.clone()], &taken).is_some(), conflicts, "{other}");
+            let taken: Vec<HostPort> = many.iter().cloned().chain([one.clone()]).collect();
+            assert_eq!(conflict(&[other.clone()], &taken).is_some(), conflicts, "{other}");
         }
     }
 }

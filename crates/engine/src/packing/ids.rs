@@ -35,6 +35,8 @@ ids! {
     StateId,
     /// What a pod demands apart from its size.
     ShapeId,
+    /// A namespace and labels that rules look at.
+    SubjectId,
     /// What a pod requests.
     SizeId,
     /// A NodePool that can launch.

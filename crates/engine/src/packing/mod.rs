@@ -16,6 +16,7 @@ mod constraints;
 pub mod cost;
 mod daemons;
 mod fingerprint;
+mod forms;
 pub(crate) mod go_sort;
 mod grouping;
 pub(crate) mod hash;
@@ -36,6 +37,7 @@ pub(crate) mod relocation;
 mod results;
 mod selector;
 mod shapes;
+mod shares;
 mod solver;
 mod states;
 mod taints;
@@ -43,6 +45,7 @@ mod terms;
 mod topology;
 mod types;
 mod volumes;
+mod work;
 
 pub use fingerprint::scheduling_class;
 pub use objects::{Objects, Problem};
@@ -50,7 +53,8 @@ pub use pod_records::{PodMetadata, PodRecord, Pods};
 pub use readings::Readings;
 pub use selector::{Demand, Selector};
 
-pub use results::{ExistingNode, NewNodeClaim, Reason, Results, Unschedulable};
+pub use results::{ExistingNode, HeldNamespace, NewNodeClaim, Notice, Reason, Results, Unschedulable};
+pub use work::FREE_STEPS;
 
 /// What happens to a claim when its types no longer have as many distinct values as `minValues` demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -97,6 +101,8 @@ pub struct Options<'a> {
     pub max_instance_types: usize,
     /// How many packings [`cost::solve`] may try, Karpenter's own included.
     pub cost_runs: usize,
+    /// The steps of a run after which namespaces are held whose pods take more than their part ([`FREE_STEPS`]).
+    pub free_steps: u64,
     /// Asked between pods; `true` ends the run early with what has been decided so far.
     pub should_stop: &'a dyn Fn() -> bool,
 }
@@ -109,6 +115,7 @@ impl Default for Options<'_> {
             reserved: ReservedMode::default(),
             max_instance_types: 600,
             cost_runs: 200,
+            free_steps: FREE_STEPS,
             should_stop: &|| false,
         }
     }
@@ -122,7 +129,25 @@ pub(crate) fn requests(pod: &PodRecord) -> Option<crate::resources::ResourceList
 /// Decides where every pod goes.
 #[must_use]
 pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> Results {
+    results::collect(run(problem, options), problem)
+}
+
+/// A run over all pods. Where namespaces had to be held, all is decided again: other pods first, and those of the
+/// namespaces in question without their preferences.
+fn run<'o, 'a>(problem: &Problem<'a>, options: &Options<'o>) -> solver::Solver<'o, 'a> {
     let mut solver = solver::Solver::new(model::Model::new(problem, options), *options);
     solver.run();
-    results::collect(solver, problem)
+    let mut held = solver.held();
+    if held.is_empty() || solver.stopped {
+        return solver;
+    }
+    held.extend(solver.model.held.iter().cloned());
+    let steps = solver.work.total();
+    // Its memory is needed for the next one.
+    drop(solver);
+    let (model, _) = model::Model::with_movable(problem, options, &[], &held);
+    let mut solver = solver::Solver::new(model, *options);
+    solver.run();
+    solver.earlier_steps = steps;
+    solver
 }

@@ -10,11 +10,12 @@ use super::constraints::Constraints;
 use super::daemons::{self, Daemon};
 use super::grouping::{self, Grouped, SizeBook};
 use super::hash::FastMap;
-use super::ids::{NodeId, PoolId, SizeId, StateId, Table};
+use super::ids::{NodeId, PoolId, ShapeId, SizeId, StateId, Table};
 use super::nodes::{NodeSlot, Rows, remaining, taken};
 use super::pods::{self, PodEntry};
 use super::pools::{self, Limits, Pool};
-use super::shapes::{Shape, Shapes, Size, Tables, project};
+use super::shapes::{Shape, Shapes, Size, Subjects, Tables, project};
+use super::shares::{hold_back, put_off, told};
 use super::states::States;
 use super::taints::TaintLists;
 use super::topology::{ClusterView, PodCount, PoolDomains, Topology, ViewedNode};
@@ -34,9 +35,16 @@ pub(super) struct Model<'a> {
     pub(super) topology: Topology<'a>,
     pub(super) dimensions: Dimensions,
     pub(super) shapes: Shapes,
+    pub(super) subjects: Subjects,
     pub(super) sizes: Table<SizeId, Size>,
     /// The pods in the order of the queue.
     pub(super) queue: Vec<PodEntry>,
+    /// The namespaces of pods, by number.
+    pub(super) namespaces: Vec<Arc<str>>,
+    /// Those whose preferences do not count, because they cost too much.
+    pub(super) held: BTreeSet<Arc<str>>,
+    /// One pod of each kind of which some demands were left out.
+    pub(super) told: Vec<(usize, ShapeId)>,
     /// The NodePools that can launch, in the order in which they are tried.
     pub(super) pools: Table<PoolId, Pool>,
     /// Why other NodePools cannot launch.
@@ -52,15 +60,17 @@ pub(super) struct Model<'a> {
 
 impl<'a> Model<'a> {
     pub(super) fn new(problem: &Problem<'a>, options: &Options<'_>) -> Self {
-        Self::with_movable(problem, options, &[]).0
+        Self::with_movable(problem, options, &[], &BTreeSet::new()).0
     }
 
     /// The same, with pods on nodes that stay where they are for now; they are counted there, and their entries are
-    /// given in the order of the queue.
+    /// given in the order of the queue. The preferences of pods in the namespaces that are `held` do not count, and
+    /// these pods come last.
     pub(super) fn with_movable(
         problem: &Problem<'a>,
         options: &Options<'_>,
         movable: &[usize],
+        held: &BTreeSet<Arc<str>>,
     ) -> (Self, Vec<PodEntry>) {
         let objects = problem.objects;
         let catalogue = &problem.catalogue;
@@ -81,7 +91,9 @@ impl<'a> Model<'a> {
         let apart = pods_apart(objects, &uncounted);
         let Grouped {
             entries,
-            sources,
+            mut sources,
+            subjects,
+            namespaces,
             mut refused,
             relevant,
         } = grouping::group(
@@ -92,6 +104,8 @@ impl<'a> Model<'a> {
             &mut book,
             (&storage, &catalogue.rules, &mut states),
         );
+        let mut held = hold_back(&mut sources, &subjects, &namespaces, held);
+        held.extend(put_off(&mut sources, &subjects, &namespaces));
         let mut daemons = daemons::daemons(objects);
         let mut dimensions = Dimensions::default();
         book.lists.iter().for_each(|list| dimensions.include(list));
@@ -111,6 +125,14 @@ impl<'a> Model<'a> {
         let (movable, mut queue): (Vec<_>, Vec<_>) = grouping::sort(entries, objects, &book.lists)
             .into_iter()
             .partition(|entry| is_placed.contains(entry.position));
+        if !held.is_empty() {
+            let is_held = |entry: &PodEntry| {
+                let subject = &subjects[sources[entry.shape].subject];
+                held.contains(&subject.namespace)
+            };
+            queue.sort_by_key(is_held);
+        }
+        let told = told(&queue, &sources);
         if nowhere {
             refused.extend(queue.drain(..).map(|entry| without_pools(entry.position)));
         }
@@ -134,7 +156,8 @@ impl<'a> Model<'a> {
                 continue;
             };
             topology.inverse_owned(
-                &constraints,
+                &constraints.apart,
+                &constraints.tolerations,
                 namespace,
                 Some(&node),
                 &mut states,
@@ -143,7 +166,7 @@ impl<'a> Model<'a> {
             );
         }
         let mut shapes = Shapes::default();
-        let labels_may_appear = sources.iter().any(|source| accepts_absence(&source.constraints));
+        let labels_may_appear = sources.iter().any(|source| accepts_absence(source.form.base()));
         for source in sources.iter() {
             let tables = &mut Tables {
                 states: &mut states,
@@ -151,7 +174,7 @@ impl<'a> Model<'a> {
                 taints: &taints,
                 topology: &mut topology,
             };
-            shapes.push(Shape::compile(source.clone(), tables));
+            shapes.push(Shape::compile(source.clone(), &subjects, tables));
         }
 
         let mut model = Self {
@@ -161,8 +184,12 @@ impl<'a> Model<'a> {
             topology,
             dimensions,
             shapes,
+            subjects,
             sizes,
             queue,
+            namespaces,
+            held,
+            told,
             pools: Table::default(),
             idle_pools: Vec::new(),
             nodes: Table::default(),

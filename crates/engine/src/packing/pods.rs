@@ -106,7 +106,11 @@ pub(super) fn fault(pod: &PodRecord, rules: &LabelRules) -> Option<String> {
 fn avoids_node_pools(pod: &PodRecord) -> bool {
     let mut vocabulary = Vocabulary::new();
     let constraints = Constraints::of(pod, PreferencePolicy::Respect);
-    let requirements = constraints.requirements(&mut vocabulary);
+    let requirements = constraints.read(
+        constraints.first_alternative(),
+        constraints.preferred.first(),
+        &mut vocabulary,
+    );
     let key = vocabulary.get(labels::NODE_POOL);
     key.and_then(|key| requirements.get(key))
         .is_some_and(|requirement| requirement.operator() == Operator::DoesNotExist)

@@ -3,6 +3,8 @@
 //! Worked out once the run is over, for each kind of pod that is left: nothing is placed after its last attempt, so
 //! what stands in the way now is what stood in the way then.
 
+use std::collections::BTreeSet;
+
 use super::amounts::add;
 use super::hash::FastMap;
 use super::ids::{PoolId, ShapeId, SizeId, StateId};
@@ -18,9 +20,24 @@ use crate::bitset::BitSet;
 use crate::resources::ResourceList;
 use crate::taints::{describe, untolerated};
 
+/// Longer reasons are cut.
+const MAX_MESSAGE: usize = 2_000;
+/// What pods are told that were not decided about.
+const HELD: &str = "the pods of this namespace take too long to decide about, so other namespaces went first and this pod was not \
+                    decided about; it will be when fewer pods of the namespace wait, or have fewer affinity terms and spreads";
+
+/// What pods are told that go nowhere, where finding out why takes too long.
+const UNEXPLAINED: &str = "nothing takes the pod as it is; why is not worked out, since that takes too long for the pods of this namespace: \
+                           they have too many affinity terms and spreads";
+
 /// Explains every pod that is left over.
 pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
     let left_over = std::mem::take(&mut solver.left_over);
+    let undecided: BTreeSet<ShapeId> = left_over.iter().map(|entry| entry.shape).collect();
+    let undecided: BTreeSet<ShapeId> = undecided
+        .into_iter()
+        .filter(|shape| solver.is_held(*shape))
+        .collect();
     let mut known: FastMap<(ShapeId, SizeId), Vec<Reason>> = FastMap::default();
     left_over
         .into_iter()
@@ -28,7 +45,7 @@ pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
             let key = (entry.shape, entry.size);
             let reasons = known
                 .entry(key)
-                .or_insert_with(|| reasons(solver, &entry))
+                .or_insert_with(|| reasons(solver, &entry, undecided.contains(&entry.shape)))
                 .clone();
             Unschedulable {
                 pod: entry.position,
@@ -38,17 +55,38 @@ pub(super) fn explain(solver: &mut Solver<'_, '_>) -> Vec<Unschedulable> {
         .collect()
 }
 
-fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
+/// The reasons for one kind; what finding them out costs is counted like everything else.
+fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry, is_undecided: bool) -> Vec<Reason> {
+    solver.begin_to_explain(entry.shape);
+    let reasons = found_out(solver, entry, is_undecided);
+    solver.end_to_explain(entry.shape);
+    reasons
+}
+
+fn found_out(solver: &mut Solver<'_, '_>, entry: &PodEntry, is_undecided: bool) -> Vec<Reason> {
     let mut shape = entry.shape;
+    let left_out = solver.model.shapes[shape].form.base().left_out.describe();
+    let left_out = left_out.map(|message| Reason {
+        node_pool: None,
+        message,
+    });
+    if solver.is_held(shape) {
+        let message = if is_undecided { HELD } else { UNEXPLAINED }.to_owned();
+        let held = Reason {
+            node_pool: None,
+            message,
+        };
+        return left_out.into_iter().chain([held]).collect();
+    }
     while let Some(relaxed) = solver.relaxed(shape) {
         shape = relaxed;
     }
     solver.prepare(shape);
-    let mut reasons: Vec<Reason> = Vec::new();
+    let mut reasons: Vec<Reason> = left_out.into_iter().collect();
     for pool in solver.model.pools.ids() {
         reasons.push(Reason {
             node_pool: Some(solver.model.pools[pool].name.clone()),
-            message: why_not(solver, pool, shape, entry.size),
+            message: cut(why_not(solver, pool, shape, entry.size)),
         });
     }
     let idle = solver.model.idle_pools.iter();
@@ -56,7 +94,7 @@ fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
         node_pool: Some(name.clone()),
         message: why.clone(),
     }));
-    if reasons.is_empty() {
+    if reasons.iter().all(|reason| reason.node_pool.is_none()) {
         let message = "no existing node takes it and there is no NodePool that can launch one".to_owned();
         reasons.push(Reason {
             node_pool: None,
@@ -64,6 +102,16 @@ fn reasons(solver: &mut Solver<'_, '_>, entry: &PodEntry) -> Vec<Reason> {
         });
     }
     reasons
+}
+
+/// Every pod of a kind has its reasons, and demands may be long.
+fn cut(mut message: String) -> String {
+    if message.len() > MAX_MESSAGE {
+        let end = message.floor_char_boundary(MAX_MESSAGE);
+        message.truncate(end);
+        message.push('…');
+    }
+    message
 }
 
 /// What keeps a pod from a new claim of `pool`; the first obstacle in the order in which they are looked at.
@@ -86,7 +134,7 @@ fn why_not(solver: &mut Solver<'_, '_>, pool: PoolId, shape: ShapeId, size: Size
         ..
     } = &mut solver.model;
     let shape_now = &shapes[shape];
-    let taints = untolerated(taints.get(pools[pool].taints), &shape_now.constraints.tolerations);
+    let taints = untolerated(taints.get(pools[pool].taints), shape_now.form.tolerations());
     if !taints.is_empty() {
         let names: Vec<String> = taints.into_iter().map(describe).collect();
         return format!("the pod does not tolerate {}", names.join(", "));

@@ -4,6 +4,8 @@
 //! question cost. Each answer is taken back, or kept so that the next one starts from it. Pods that wait for a place
 //! and pods on nodes that are going away already get theirs first; what would be launched for them is not relied on.
 
+use std::collections::BTreeSet;
+
 use super::cluster::{cluster_nodes, node_name};
 use super::hash::FastMap;
 use super::ids::{NodeId, PoolId};
@@ -85,7 +87,7 @@ struct Place<'p> {
 impl<'o, 'p> Relocation<'o, 'p> {
     /// Compiles a cluster in which the pods at `movable` may move.
     pub(crate) fn new(problem: &'p Problem<'p>, options: Options<'o>, movable: &[usize]) -> Self {
-        let (model, movable) = Model::with_movable(problem, &options, movable);
+        let (model, movable) = Model::with_movable(problem, &options, movable, &BTreeSet::new());
         let mut solver = Solver::new(model, options);
         // Rules that come into being later would count pods where they are no more.
         for entry in &movable {
@@ -168,6 +170,16 @@ impl<'o, 'p> Relocation<'o, 'p> {
             by_name,
             places,
         }
+    }
+
+    /// The steps taken so far.
+    pub(crate) fn steps(&self) -> u64 {
+        self.solver.work.total()
+    }
+
+    /// The namespaces whose pods took too many of them: their pods find no place any more.
+    pub(crate) fn held(&self) -> impl Iterator<Item = String> {
+        self.solver.held().into_iter().map(|name| name.to_string())
     }
 
     /// The number of a node.

@@ -1,5 +1,6 @@
 //! What was decided.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::claim::Claim;
@@ -25,6 +26,12 @@ pub struct Results {
     pub existing_nodes: Vec<ExistingNode>,
     /// The pods that go nowhere, by position.
     pub unschedulable: Vec<Unschedulable>,
+    /// What pods should be told although they may have a place, one of each kind.
+    pub notices: Vec<Notice>,
+    /// The namespaces whose pods took too many steps: others were decided first, and their preferences do not count.
+    pub held: Vec<HeldNamespace>,
+    /// The steps that were taken; they are the same on every machine.
+    pub steps: u64,
     /// Whether the run was stopped before every pod had its turn; those that had none are in neither list.
     pub stopped: bool,
     /// The strings behind the symbols in `requirements`.
@@ -67,6 +74,24 @@ pub struct Unschedulable {
     pub reasons: Vec<Reason>,
 }
 
+/// Something that a pod should be told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The pod.
+    pub pod: usize,
+    /// A sentence for people.
+    pub message: String,
+}
+
+/// A namespace whose pods took too many steps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HeldNamespace {
+    /// Its name.
+    pub namespace: String,
+    /// How many of its pods were not decided about in this run.
+    pub undecided: usize,
+}
+
 /// Why a pod does not go somewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reason {
@@ -80,10 +105,13 @@ pub struct Reason {
 pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Results {
     let mut results = Results {
         stopped: solver.stopped,
+        held: held(&solver),
+        notices: notices(&solver),
         ..Results::default()
     };
     let mut ranking = Ranking::new(problem);
     results.unschedulable = explain(&mut solver);
+    results.steps = solver.work.total() + solver.earlier_steps;
     let claims = std::mem::take(&mut solver.claims);
     let order = std::mem::take(&mut solver.order);
     for &id in order.claims() {
@@ -112,6 +140,42 @@ pub(super) fn collect(mut solver: Solver<'_, '_>, problem: &Problem<'_>) -> Resu
         .sort_by_key(|unschedulable| unschedulable.pod);
     results.vocabulary = solver.model.states.vocabulary;
     results
+}
+
+/// The namespaces that were held, in this run or before it, with the pods that had no turn.
+fn held(solver: &Solver<'_, '_>) -> Vec<HeldNamespace> {
+    let mut held: BTreeMap<Arc<str>, usize> = solver
+        .model
+        .held
+        .iter()
+        .map(|name| (Arc::clone(name), 0))
+        .collect();
+    held.extend(solver.held().into_iter().map(|name| (name, 0)));
+    for entry in &solver.left_over {
+        let subject = &solver.model.subjects[solver.model.shapes[entry.shape].subject];
+        if solver.is_held(entry.shape)
+            && let Some(undecided) = held.get_mut(&subject.namespace)
+        {
+            *undecided += 1;
+        }
+    }
+    held.into_iter()
+        .map(|(namespace, undecided)| HeldNamespace {
+            namespace: namespace.to_string(),
+            undecided,
+        })
+        .collect()
+}
+
+/// What was left out of the demands of pods, told to one pod of each kind.
+fn notices(solver: &Solver<'_, '_>) -> Vec<Notice> {
+    let told = &solver.model.told;
+    told.iter()
+        .filter_map(|(pod, shape)| {
+            let message = solver.model.shapes[*shape].form.base().left_out.describe()?;
+            Some(Notice { pod: *pod, message })
+        })
+        .collect()
 }
 
 /// A claim as it is to be made, unless the types that are kept do not meet `minValues`.

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::PodAffinityTerm;
 
 use super::PodRecord;
 use super::amounts::Amount;
-use super::constraints::Constraints;
+use super::forms::Form;
 use super::host_ports::HostPort;
-use super::ids::{GroupId, ShapeId, StateId, Table};
+use super::ids::{GroupId, ShapeId, StateId, SubjectId, Table};
 use super::selector::Selector;
 use super::states::States;
 use super::taints::{TaintLists, Tolerated};
@@ -99,10 +99,11 @@ pub(super) enum Relaxed {
 /// What pods of one kind demand, compiled.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    pub(super) constraints: Arc<Constraints>,
-    pub(super) namespace: Arc<str>,
-    /// The labels that some rule looks at.
-    pub(super) labels: Arc<Labels>,
+    pub(super) form: Form,
+    /// Whether it was not compiled, since its namespace demands too much: pods like it are not tried.
+    pub(super) is_deferred: bool,
+    /// What it is to the rules; shared by all forms.
+    pub(super) subject: SubjectId,
     pub(super) ports: Arc<[HostPort]>,
     /// The alternatives that the volumes leave; none if they demand nothing.
     pub(super) volumes: Arc<[StateId]>,
@@ -111,13 +112,9 @@ pub(super) struct Shape {
     pub(super) owned: Vec<Owned>,
     pub(super) inverse_owned: Vec<GroupId>,
     pub(super) relaxed: Relaxed,
+    /// The rule that last left no place at all.
+    pub(super) stuck: usize,
     pub(super) tolerated: Tolerated,
-    /// The rules that count these pods, among those looked at so far.
-    pub(super) selected: Vec<GroupId>,
-    selected_of: usize,
-    /// The anti-affinities of other pods that are about these, among those looked at so far.
-    pub(super) inverse_selected: Vec<GroupId>,
-    inverse_selected_of: usize,
     /// The claims and nodes that will never take these pods.
     pub(super) dead_claims: Marks,
     pub(super) dead_nodes: Marks,
@@ -134,16 +131,16 @@ pub(super) struct Tables<'t, 'a> {
 /// What of a pod goes into its shape.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    pub(super) constraints: Arc<Constraints>,
-    pub(super) namespace: Arc<str>,
-    pub(super) labels: Arc<Labels>,
+    pub(super) form: Form,
+    pub(super) is_deferred: bool,
+    pub(super) subject: SubjectId,
     pub(super) ports: Arc<[HostPort]>,
     pub(super) volumes: Arc<[StateId]>,
 }
 
 impl Shape {
     /// Compiles a shape; its rules come into being here.
-    pub(super) fn compile(source: Source, tables: &mut Tables<'_, '_>) -> Self {
+    pub(super) fn compile(source: Source, subjects: &Subjects, tables: &mut Tables<'_, '_>) -> Self {
         let Tables {
             states,
             types,
@@ -151,30 +148,36 @@ impl Shape {
             topology,
         } = tables;
         let Source {
-            constraints,
-            namespace,
-            labels,
+            form,
+            is_deferred,
+            subject,
             ports,
             volumes,
         } = source;
-        let subject = Subject {
-            namespace: &namespace,
-            labels: &labels,
-        };
-        let inverse_owned = topology.inverse_owned(&constraints, &namespace, None, states, types, taints);
-        let owned = topology.owned(&constraints, subject, states, types, taints);
-        let requirements = constraints.requirements(&mut states.vocabulary);
+        let rules = subjects[subject].of_rules();
+        let apart = &form.base().apart;
+        let inverse_owned = topology.inverse_owned(
+            apart,
+            form.tolerations(),
+            rules.namespace,
+            None,
+            states,
+            types,
+            taints,
+        );
+        let owned = topology.owned(&form, rules, states, types, taints);
+        let requirements = form.requirements(&mut states.vocabulary);
         let requirements = states.intern(requirements);
-        let strict = if constraints.preferred.is_empty() {
-            requirements
-        } else {
-            let strict = constraints.strict_requirements(&mut states.vocabulary);
+        let strict = if form.has_preference() {
+            let strict = form.strict_requirements(&mut states.vocabulary);
             states.intern(strict)
+        } else {
+            requirements
         };
         Self {
-            constraints,
-            namespace,
-            labels,
+            form,
+            is_deferred,
+            subject,
             ports,
             volumes,
             requirements,
@@ -182,11 +185,8 @@ impl Shape {
             owned,
             inverse_owned,
             relaxed: Relaxed::Unknown,
+            stuck: 0,
             tolerated: Tolerated::default(),
-            selected: Vec::new(),
-            selected_of: 0,
-            inverse_selected: Vec::new(),
-            inverse_selected_of: 0,
             dead_claims: Marks::default(),
             dead_nodes: Marks::default(),
         }
@@ -194,31 +194,69 @@ impl Shape {
 
     /// What relaxing once leaves, to be compiled.
     pub(super) fn relaxed_source(&self, tolerate_prefer_no_schedule: bool) -> Option<Source> {
-        let constraints = self.constraints.relaxed(tolerate_prefer_no_schedule)?;
         Some(Source {
-            constraints: Arc::new(constraints),
-            namespace: Arc::clone(&self.namespace),
-            labels: Arc::clone(&self.labels),
+            form: self.form.relaxed(tolerate_prefer_no_schedule)?,
+            is_deferred: self.is_deferred,
+            subject: self.subject,
             ports: Arc::clone(&self.ports),
             volumes: Arc::clone(&self.volumes),
         })
     }
+}
 
-    /// Looks at the rules that have come into being since the last look.
-    pub(super) fn refresh(&mut self, topology: &Topology<'_>) {
-        if topology.rules() == (self.selected_of, self.inverse_selected_of) {
-            return;
+/// What pods of one namespace with the same labels are to the rules.
+#[derive(Clone, Debug)]
+pub(super) struct SubjectRules {
+    pub(super) namespace: Arc<str>,
+    /// The namespace's number among those that work is counted for.
+    pub(super) namespace_number: usize,
+    /// The labels that some rule looks at.
+    pub(super) labels: Labels,
+    /// The rules that count these pods, among those looked at so far.
+    pub(super) selected: Vec<GroupId>,
+    selected_of: usize,
+    /// The anti-affinities of other pods that are about these, among those looked at so far.
+    pub(super) inverse_selected: Vec<GroupId>,
+    inverse_selected_of: usize,
+}
+
+impl SubjectRules {
+    pub(super) fn new(namespace: Arc<str>, namespace_number: usize, labels: Labels) -> Self {
+        Self {
+            namespace,
+            namespace_number,
+            labels,
+            selected: Vec::new(),
+            selected_of: 0,
+            inverse_selected: Vec::new(),
+            inverse_selected_of: 0,
+        }
+    }
+
+    /// The namespace and the labels.
+    pub(super) fn of_rules(&self) -> Subject<'_> {
+        Subject {
+            namespace: &self.namespace,
+            labels: &self.labels,
+        }
+    }
+
+    /// Looks at the rules that have come into being since the last look; says how many steps that took.
+    pub(super) fn refresh(&mut self, topology: &Topology<'_>) -> u64 {
+        let rules = topology.rules();
+        if rules == (self.selected_of, self.inverse_selected_of) {
+            return 0;
         }
         let subject = Subject {
             namespace: &self.namespace,
             labels: &self.labels,
         };
-        let (selected, of) = topology.selecting(subject, self.selected_of);
+        let (selected, asked) = topology.selecting(subject, self.selected_of);
         self.selected.extend(selected);
-        self.selected_of = of;
-        let (selected, of) = topology.inverse_selecting(subject, self.inverse_selected_of);
+        let (selected, asked_inverse) = topology.inverse_selecting(subject, self.inverse_selected_of);
         self.inverse_selected.extend(selected);
-        self.inverse_selected_of = of;
+        (self.selected_of, self.inverse_selected_of) = rules;
+        8 * (1 + asked + asked_inverse) as u64
     }
 }
 
@@ -283,6 +321,8 @@ pub(super) fn project(pod: &PodRecord, keys: &BTreeSet<&str>) -> Labels {
 
 /// Every shape in play.
 pub(super) type Shapes = Table<ShapeId, Shape>;
+/// Every subject in play.
+pub(super) type Subjects = Table<SubjectId, SubjectRules>;
 
 #[cfg(test)]
 mod tests {

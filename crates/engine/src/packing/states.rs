@@ -3,11 +3,16 @@
 //! Claims, pods, volumes and node filters all come down to few distinct sets, so "does this pod go with this claim,
 //! and what is the claim then" is worked out once per pair of sets and looked up ever after.
 
+use std::sync::Arc;
+
 use super::hash::FastMap;
 use super::ids::{StateId, Table};
 use crate::labels::{self, LabelSet};
 use crate::requirements::{Incompatible, Requirement, Requirements};
 use crate::vocabulary::{Symbol, Vocabulary};
+
+/// What storing one demand counts for: it takes memory until the run is over.
+const STEPS_TO_STORE: u64 = 64;
 
 /// What may be left undefined by the side that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,8 +44,10 @@ pub(super) struct States {
     pub(super) hostname: Symbol,
     well_known: LabelSet,
     nothing: LabelSet,
-    sets: Table<StateId, Requirements>,
-    index: FastMap<Requirements, StateId>,
+    sets: Table<StateId, Arc<Requirements>>,
+    index: FastMap<Arc<Requirements>, StateId>,
+    /// The size of the sets that were stored since somebody last asked, in steps.
+    stored: u64,
     merges: FastMap<(StateId, StateId, Side), Merge>,
     narrowed: FastMap<(StateId, Symbol, Symbol), StateId>,
 }
@@ -58,6 +65,7 @@ impl States {
             nothing: LabelSet::none(),
             sets: Table::default(),
             index: FastMap::default(),
+            stored: 0,
             merges: FastMap::default(),
             narrowed: FastMap::default(),
         }
@@ -67,9 +75,16 @@ impl States {
         if let Some(known) = self.index.get(&requirements) {
             return *known;
         }
-        let id = self.sets.push(requirements.clone());
+        self.stored += STEPS_TO_STORE * requirements.len() as u64;
+        let requirements = Arc::new(requirements);
+        let id = self.sets.push(Arc::clone(&requirements));
         self.index.insert(requirements, id);
         id
+    }
+
+    /// What was stored since the last call, in steps.
+    pub(super) fn take_stored(&mut self) -> u64 {
+        std::mem::take(&mut self.stored)
     }
 
     pub(super) fn get(&self, state: StateId) -> &Requirements {
@@ -98,14 +113,17 @@ impl States {
         }
         let merge = match self.conflict(base, incoming, side) {
             None => {
-                let mut merged = self.sets[base].clone();
+                let mut merged = Requirements::clone(&self.sets[base]);
                 merged.extend(&self.sets[incoming], &self.vocabulary);
                 Merge::Into(self.intern(merged))
             }
             Some(Incompatible::Undefined { key }) => Merge::Undefined(key),
             Some(Incompatible::NoOverlap { .. }) => Merge::Disjoint,
         };
-        self.merges.insert((base, incoming, side), merge);
+        // Every node is in a state of its own, and one that refuses is seldom asked again.
+        if side == Side::Claim || matches!(merge, Merge::Into(_)) {
+            self.merges.insert((base, incoming, side), merge);
+        }
         merge
     }
 
@@ -128,7 +146,7 @@ impl States {
         if self.sets[state].get(key) == Some(&wanted) {
             return state;
         }
-        let mut requirements = self.sets[state].clone();
+        let mut requirements = Requirements::clone(&self.sets[state]);
         requirements.add(key, wanted, &self.vocabulary);
         let narrowed = self.intern(requirements);
         if let [value] = values {

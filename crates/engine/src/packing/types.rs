@@ -4,6 +4,7 @@
 //! for every type is a bit set, remembered. The types that have at least an amount of a resource are a bit set per
 //! distinct amount. What is left of 1,724 types is then a few dozen machine words combined.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Problem;
@@ -62,6 +63,10 @@ pub(super) struct Left {
 pub(super) struct Types {
     pub(super) catalogue: Arc<Catalogue>,
     columns: FastMap<Symbol, Column>,
+    /// The labels that some type says something about; of all others there is no column.
+    labels: BTreeSet<Symbol>,
+    /// The column of a label that no type knows.
+    unknown: Column,
     pub(super) classes: Vec<OfferingClass>,
     /// The class of every offering of every type, in the order of the catalogue.
     pub(super) class_of_offering: Vec<u32>,
@@ -78,6 +83,12 @@ impl Types {
         let mut types = Self {
             catalogue: Arc::clone(catalogue),
             columns: FastMap::default(),
+            labels: labels_of(catalogue),
+            unknown: Column {
+                shapes: Vec::new(),
+                absent: BitSet::full(catalogue.types.len()),
+                answers: FastMap::default(),
+            },
             classes: Vec::new(),
             class_of_offering: Vec::new(),
             reserved: Vec::new(),
@@ -168,6 +179,9 @@ impl Types {
     }
 
     fn column(&mut self, key: Symbol) -> &mut Column {
+        if !self.labels.contains(&key) {
+            return &mut self.unknown;
+        }
         let catalogue = &self.catalogue;
         self.columns.entry(key).or_insert_with(|| {
             let count = catalogue.types.len();
@@ -213,6 +227,9 @@ impl Types {
         vocabulary: &Vocabulary,
     ) -> &BitSet {
         let column = self.column(key);
+        if column.shapes.is_empty() {
+            return &column.absent;
+        }
         if !column.answers.contains_key(requirement) {
             let mut set = column.absent.clone();
             for (shape, types) in &column.shapes {
@@ -277,6 +294,12 @@ impl Types {
         }
         left
     }
+}
+
+fn labels_of(catalogue: &Catalogue) -> BTreeSet<Symbol> {
+    let all = catalogue.types.iter();
+    all.flat_map(|it| it.requirements.iter().map(|(key, _)| key))
+        .collect()
 }
 
 /// One resource over all types.

@@ -43,8 +43,7 @@ pub(crate) fn dynamic(
         .iter()
         .position(|one| one.name == new.node_pool)
         .unwrap_or_default();
-    let mut vocabulary = vocabulary.clone();
-    let well_known = LabelSet::of(catalogue.rules.well_known(), &mut vocabulary);
+    let well_known = LabelSet::known(catalogue.rules.well_known(), vocabulary);
     let mut types: Vec<String> = Vec::new();
     let mut capacity_types: BTreeSet<String> = BTreeSet::new();
     let (mut priced, mut sized) = (false, false);
@@ -61,7 +60,7 @@ pub(crate) fn dynamic(
             let fits = offering.available
                 && new
                     .requirements
-                    .compatible(&offering.requirements, &well_known, &vocabulary)
+                    .compatible(&offering.requirements, &well_known, vocabulary)
                     .is_ok();
             if fits {
                 capacity_types.extend(offering.capacity_type(&catalogue.vocabulary).map(str::to_owned));
@@ -70,7 +69,7 @@ pub(crate) fn dynamic(
         }
     }
     let mut requirements: BTreeMap<String, Vec<NodeSelectorRequirementWithMinValues>> =
-        stated(&new.requirements, &vocabulary);
+        stated(&new.requirements, vocabulary);
     let min_values = |requirements: &BTreeMap<String, Vec<NodeSelectorRequirementWithMinValues>>,
                       key: &str| {
         let known = requirements.get(key)?;

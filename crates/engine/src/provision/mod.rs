@@ -38,7 +38,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::{NodeClaim, ResourceList};
 
 use crate::disruption::Commands;
-use crate::packing::{self, Objects, Problem, Reason, Unschedulable};
+use crate::packing::{self, HeldNamespace, Objects, Problem, Reason, Unschedulable};
 use crate::plan::{
     Action, Announcement, Plan, Snapshot, Subject, Target, is_spare_taint, is_to_be_stopped, is_used_spare,
     name, provider_id,
@@ -60,6 +60,10 @@ pub struct Provisioned {
     pub expected: BTreeMap<String, String>,
     /// Why pods stay pending, by `namespace/name`.
     pub pending: BTreeMap<String, Vec<Reason>>,
+    /// The namespaces whose pods took too many steps.
+    pub held: Vec<HeldNamespace>,
+    /// The steps that were taken.
+    pub steps: u64,
 }
 
 /// Decides what to launch for the pods that have no place.
@@ -109,6 +113,19 @@ pub fn decide(
     for refused in &results.unschedulable {
         refuse(refused, &objects, &mut decided);
     }
+    for notice in &results.notices {
+        if let Some(pod) = objects.pods.get(notice.pod) {
+            decided.plan.push(Action::Announce(Announcement {
+                subject: pod_subject(pod),
+                is_warning: true,
+                reason: "DemandsIgnored",
+                message: notice.message.clone(),
+            }));
+        }
+    }
+    announce_held(&results.held, snapshot, &mut decided.plan);
+    decided.steps = results.steps;
+    decided.held = results.held;
     for at in nominated {
         if let Some(pod) = objects.pods.get_mut(at) {
             pod.node_name = None;
@@ -116,6 +133,46 @@ pub fn decide(
     }
     market.readings.keep(objects.pods);
     decided
+}
+
+/// Says on each namespace whose pods took too many steps that others went first.
+fn announce_held(held: &[HeldNamespace], snapshot: &Snapshot, plan: &mut Plan) {
+    for one in held {
+        let undecided = match one.undecided {
+            0 => String::new(),
+            1 => "; 1 pod was not decided about in this pass".to_owned(),
+            more => format!("; {more} pods were not decided about in this pass"),
+        };
+        let message = format!(
+            "Deciding about the pending pods of this namespace takes too long, so other namespaces went first and preferred \
+             affinities and ScheduleAnyway spreads of its pods were ignored{undecided}. Use fewer preferred terms, or fewer \
+             different ones"
+        );
+        plan.push(held_back(&one.namespace, snapshot, message));
+    }
+}
+
+/// The event on a namespace whose pods took too many steps.
+#[must_use]
+pub fn held_back(namespace: &str, snapshot: &Snapshot, message: String) -> Action {
+    let mut namespaces = snapshot.namespaces.iter();
+    let known = namespaces.find(|known| name(&known.metadata) == namespace);
+    Action::Announce(Announcement {
+        subject: Subject {
+            api_version: "v1",
+            kind: "Namespace",
+            target: Target {
+                name: namespace.to_owned(),
+                uid: known
+                    .and_then(|known| known.metadata.uid.clone())
+                    .unwrap_or_default(),
+                ..Target::default()
+            },
+        },
+        is_warning: true,
+        reason: "NamespaceHeldBack",
+        message,
+    })
 }
 
 /// Puts nominated pods on their nodes; gives their positions.

@@ -11,6 +11,7 @@ use veneer_engine::instance_type::Catalogue;
 
 use super::invariants::{self, Watch};
 use super::{Bug, Faults, Rates};
+use crate::adversary::{self, Kind};
 use crate::rng::Rng;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::world::World;
@@ -35,7 +36,7 @@ pub struct History {
 }
 
 /// Kinds of fault that can be left out.
-pub const KINDS: [&str; 12] = [
+pub const KINDS: [&str; 13] = [
     "crash",
     "refuse",
     "launch",
@@ -48,6 +49,7 @@ pub const KINDS: [&str; 12] = [
     "message",
     "split",
     "scheduler",
+    "tenant",
 ];
 
 impl History {
@@ -196,6 +198,30 @@ fn constrained(rng: &mut Rng, workload: &dyn Fn(&str, &str, u64, u64) -> Value) 
     workloads
 }
 
+/// Tenants whose pods are made to be costly: two kinds, for a while each. They are gone when all is calm again, since
+/// nothing has to have room for them.
+fn tenants(history: &History) -> (Vec<Value>, Vec<Value>) {
+    let mut rng = Rng::of(history.seed, &["tenants"]);
+    let (mut workloads, mut events) = (Vec::new(), Vec::new());
+    if !history.has("tenant") {
+        return (workloads, events);
+    }
+    for number in 0..2 {
+        let at = usize::try_from(rng.below(Kind::ALL.len() as u64)).unwrap_or_default();
+        let kind = *Kind::ALL.get(at).unwrap_or(&Kind::Everything);
+        let name = format!("tenant-{number}");
+        let terms = 10 + usize::try_from(rng.below(40)).unwrap_or_default();
+        let parts = adversary::pod(kind, &mut rng, terms, &name);
+        workloads.push(json!({"name": name, "namespace": name, "replicas": {"min": 0},
+            "template": {"metadata": parts.metadata, "spec": parts.spec}}));
+        let half = u64::try_from(history.minutes * 30).unwrap_or(1);
+        let (from, lasts) = (rng.below(half), 30 + rng.below(half.saturating_sub(30).max(1)));
+        events.push(json!({"at": format!("{from}s"),
+            "scale": {"workload": name, "replicas": 1 + rng.below(20), "for": format!("{lasts}s")}}));
+    }
+    (workloads, events)
+}
+
 /// The world of a history: what runs in it and what users do follow from the seed.
 fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
     let mut rng = Rng::of(history.seed, &["history"]);
@@ -210,7 +236,8 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         workload("jobs", "b", 1 + rng.below(4), rng.below(6)),
     ];
     workloads.extend(constrained(&mut placement, &workload));
-    let mut events = Vec::new();
+    let (costly, mut events) = tenants(history);
+    workloads.extend(costly);
     for _ in 0..rng.below(12) + 12 {
         let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
         let lasts = format!("{}s", 60 + rng.below(240));

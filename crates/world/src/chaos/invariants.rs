@@ -18,6 +18,9 @@ use crate::world::World;
 /// An instance may be without its claim for as long as orphans live, the list is old and a crash takes.
 const LEAK: SignedDuration = SignedDuration::from_mins(5);
 
+/// The most steps that a pass over one of these small worlds may take: some milliseconds, whatever the tenants do.
+const MOST_STEPS: u64 = 20_000_000;
+
 /// What was seen so far.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -55,6 +58,10 @@ impl Watch {
             .or_else(|| self.foreign(world))
             .or_else(|| self.steers_to_nothing(world))
             .or_else(|| beyond_the_cap(world))
+            .or_else(|| {
+                let steps = world.statistics.most_steps;
+                (steps > MOST_STEPS).then(|| format!("a pass took {steps} steps, {MOST_STEPS} are allowed"))
+            })
             .or_else(|| {
                 let forced = world.statistics.forced;
                 (forced > 0).then(|| "a pod was deleted where it had to be evicted".to_owned())

@@ -12,7 +12,7 @@ use super::super::hash::FastMap;
 use super::super::ids::{Id, ShapeId, SizeId};
 use super::super::model::Model;
 use super::super::solver::Solver;
-use super::super::topology::{ForcedSpread, Subject};
+use super::super::topology::ForcedSpread;
 use super::super::{Problem, ReservedMode};
 use super::knapsack::Item;
 use super::reach::{Forced, Reach, fitting, forced, reach, takers};
@@ -415,11 +415,8 @@ impl Demand {
 fn is_alone(solver: &Solver<'_, '_>, spread: &ForcedSpread, pods: &BTreeMap<(usize, usize), usize>) -> bool {
     let counted = pods.keys().filter(|(shape, _)| {
         let shape = &solver.model.shapes[ShapeId::new(*shape)];
-        let subject = Subject {
-            namespace: &shape.namespace,
-            labels: &shape.labels,
-        };
-        solver.model.topology.counts(spread.group, subject)
+        let subject = &solver.model.subjects[shape.subject];
+        solver.model.topology.counts(spread.group, subject.of_rules())
     });
     counted.count() == 1
 }

@@ -24,8 +24,6 @@ pub(super) use steering::{Offer, Steering};
 
 use std::sync::Arc;
 
-use super::model::Model;
-use super::solver::Solver;
 use super::{Options, Problem, Results, results};
 use crate::bitset::BitSet;
 use appraise::weigh;
@@ -53,8 +51,8 @@ pub struct CostResults {
 #[must_use]
 pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> CostResults {
     let mut prices = Prices::new(problem);
-    let mut solver = Solver::new(Model::new(problem, options), *options);
-    solver.run();
+    let mut solver = super::run(problem, options);
+    let is_held = !solver.model.held.is_empty();
     let mut groups = prices.groups(&mut solver);
     let results = results::collect(solver, problem);
     let unplaced = unplaced(&results, problem);
@@ -72,7 +70,8 @@ pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> CostResults {
             groups: groups.into(),
         },
     );
-    if !search.best.results.stopped && !search.best.results.new_node_claims.is_empty() {
+    // Two hundred runs of what is too much for one would be far too much.
+    if !is_held && !search.best.results.stopped && !search.best.results.new_node_claims.is_empty() {
         let (proven, merits) = weigh(problem, options, &search.best.unplaced);
         bound = proven.hourly;
         search.improve(&Arc::new(merits), &proven);

@@ -61,7 +61,7 @@ pub(super) fn reach(
         for (at, pool) in pools.iter().enumerate() {
             if !shape_of
                 .tolerated
-                .ask(taints, pool.taints, &shape_of.constraints.tolerations)
+                .ask(taints, pool.taints, shape_of.form.tolerations())
             {
                 continue;
             }
@@ -94,7 +94,7 @@ pub(super) fn reach(
             if reach.nodes.contains(at)
                 || !shape_of
                     .tolerated
-                    .ask(taints, node.taints, &shape_of.constraints.tolerations)
+                    .ask(taints, node.taints, shape_of.form.tolerations())
             {
                 continue;
             }

@@ -180,7 +180,7 @@ pub(super) fn own_steps(
     }
     chain.looked_at(Stage::Requirements);
 
-    let missing = untolerated(taints.get(pool.taints), &shape.constraints.tolerations);
+    let missing = untolerated(taints.get(pool.taints), shape.form.tolerations());
     if !missing.is_empty() {
         let names: Vec<String> = missing.into_iter().map(describe).collect();
         chain.keep_none(Stage::Taints, || {

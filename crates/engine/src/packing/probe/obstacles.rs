@@ -216,7 +216,7 @@ fn of_pool(
         .find(|node_pool| node_pool.metadata.name.as_deref() == Some(&pool.name));
     let obstacles = Obstacles {
         labels: label_demands(pool.template, shape.requirements, types, states),
-        taints: untolerated(taints.get(pool.taints), &shape.constraints.tolerations)
+        taints: untolerated(taints.get(pool.taints), shape.form.tolerations())
             .into_iter()
             .cloned()
             .collect(),

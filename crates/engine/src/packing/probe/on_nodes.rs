@@ -30,7 +30,7 @@ fn refusal(solver: &mut Solver<'_, '_>, id: NodeId, entry: &PodEntry, shape: Sha
         ..
     } = &mut solver.model;
     let (node, shape) = (&nodes[id], &mut shapes[shape]);
-    let tolerations = &shape.constraints.tolerations;
+    let tolerations = shape.form.tolerations();
     if !shape.tolerated.ask(taints, node.taints, tolerations) {
         return Some(Stage::Taints);
     }

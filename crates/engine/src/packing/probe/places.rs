@@ -121,7 +121,7 @@ fn of_place(solver: &mut Solver<'_, '_>, place: &Place, shape: ShapeId) -> Optio
     } = &mut solver.model;
     let shape = &shapes[shape];
     let mut edits = Vec::new();
-    for taint in untolerated(taints.get(place.taints), &shape.constraints.tolerations) {
+    for taint in untolerated(taints.get(place.taints), shape.form.tolerations()) {
         edits.push(Edit::Tolerate { taint: taint.clone() });
     }
     if conflict(&shape.ports, &place.ports).is_some() {

@@ -20,15 +20,16 @@ pub(super) fn by_name(state: StateId, states: &States) -> Vec<Symbol> {
 
 /// The field by which a pod demands a label.
 pub(super) fn pod_field(shape: &Shape, key: &str) -> String {
-    let constraints = &shape.constraints;
-    if constraints
+    let form = &shape.form;
+    if form
+        .base()
         .node_selector
         .keys()
         .any(|label| labels::normalise(label) == key)
     {
         return format!("spec.nodeSelector[{key}]");
     }
-    let required = constraints.required.iter().flatten().take(1);
+    let required = form.required().into_iter().flatten().take(1);
     let mut expressions = required.flat_map(|term| term.match_expressions.iter().flatten());
     let is_required = expressions.any(|expression| labels::normalise(&expression.key) == key);
     let kind = if is_required { "required" } else { "preferred" };

@@ -11,7 +11,8 @@ mod on_nodes;
 mod steered;
 pub(super) mod trial;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use super::amounts::Amount;
 use super::claim::{Claim, Reservations};
@@ -24,8 +25,12 @@ use super::pods::PodEntry;
 use super::probe::{self, Recording};
 use super::shapes::{Marks, Relaxed, Shape, Tables};
 use super::topology::{Checks, Narrowed};
+use super::work::Work;
 use super::{Options, ReservedMode};
 pub(super) use trial::Trial;
+
+/// From so many rules on it pays to look first whether one of them leaves no place at all.
+const MANY_RULES: usize = 4;
 
 /// What a pod's demands make of a set of requirements right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +92,14 @@ pub(super) struct Solver<'o, 'a> {
     pub(super) trial: Option<Trial>,
     /// The trials within which that one is made.
     outer: Vec<Trial>,
+    /// The steps taken so far, by namespace.
+    pub(super) work: Work,
+    /// The steps of a run that this one took the place of.
+    pub(super) earlier_steps: u64,
+    /// The steps of the attempt that is under way.
+    steps: u64,
+    /// What trying the pod in one place costs.
+    steps_per_place: u64,
     /// The pod that is watched, for explanations.
     pub(super) recording: Option<Recording<'a>>,
 }
@@ -99,9 +112,14 @@ impl<'o, 'a> Solver<'o, 'a> {
             .pools
             .iter()
             .any(|pool| model.states.get(pool.template).has_min_values());
+        let work = Work::new(model.namespaces.len(), options.free_steps);
         Self {
             model,
             options,
+            work,
+            earlier_steps: 0,
+            steps: 0,
+            steps_per_place: 1,
             claims: Table::default(),
             order: Order::default(),
             headroom: Vec::new(),
@@ -162,17 +180,32 @@ impl<'o, 'a> Solver<'o, 'a> {
         {
             return false;
         }
+        let first = &self.model.shapes[entry.shape];
+        let namespace = self.model.subjects[first.subject].namespace_number;
+        let places = self.model.nodes.len() + self.claims.len();
+        if first.is_deferred || self.work.grant(namespace, places) {
+            return false;
+        }
+        // What was compiled for others is not this one's.
+        self.steps = 0;
+        self.model.states.take_stored();
         let mut shape = entry.shape;
         loop {
             if is_watched {
                 probe::record(self, entry, shape);
             }
-            match self.add(entry, shape) {
+            let outcome = self.add(entry, shape);
+            let states = self.model.states.take_stored();
+            let is_held = self
+                .work
+                .spend(namespace, std::mem::take(&mut self.steps) + states);
+            match outcome {
                 Ok(()) => {
                     self.version += 1;
                     return true;
                 }
                 Err(Failure::Reserved) => break,
+                Err(Failure::Unplaced) if is_held => return false,
                 Err(Failure::Unplaced) => match self.relaxed(shape) {
                     Some(relaxed) => shape = relaxed,
                     None => break,
@@ -183,6 +216,36 @@ impl<'o, 'a> Solver<'o, 'a> {
             self.failed.insert(key, self.version);
         }
         false
+    }
+
+    /// The namespaces whose pods are not tried any more.
+    pub(super) fn held(&self) -> BTreeSet<Arc<str>> {
+        let namespaces = &self.model.namespaces;
+        let held = self.work.held();
+        held.filter_map(|at| namespaces.get(at).cloned()).collect()
+    }
+
+    /// Grants what it takes to say why pods of a shape go nowhere.
+    pub(super) fn begin_to_explain(&mut self, shape: ShapeId) {
+        let namespace = self.model.subjects[self.model.shapes[shape].subject].namespace_number;
+        let places = self.model.nodes.len() + self.claims.len();
+        self.work.grant(namespace, places);
+        self.steps = 0;
+        self.model.states.take_stored();
+    }
+
+    /// Counts what it took.
+    pub(super) fn end_to_explain(&mut self, shape: ShapeId) {
+        let namespace = self.model.subjects[self.model.shapes[shape].subject].namespace_number;
+        let stored = self.model.states.take_stored();
+        self.work
+            .spend(namespace, std::mem::take(&mut self.steps) + stored);
+    }
+
+    /// Whether the pods of a shape are not tried any more.
+    pub(super) fn is_held(&self, shape: ShapeId) -> bool {
+        let subject = &self.model.subjects[self.model.shapes[shape].subject];
+        self.model.shapes[shape].is_deferred || self.work.is_held(subject.namespace_number)
     }
 
     /// The shape with one demand dropped.
@@ -200,10 +263,12 @@ impl<'o, 'a> Solver<'o, 'a> {
                 taints,
                 topology,
                 shapes,
+                subjects,
                 ..
             } = &mut self.model;
             let compiled = Shape::compile(
                 source,
+                subjects,
                 &mut Tables {
                     states,
                     types,
@@ -211,6 +276,7 @@ impl<'o, 'a> Solver<'o, 'a> {
                     topology,
                 },
             );
+            self.steps += 16 + 2 * compiled.owned.len() as u64;
             shapes.push(compiled)
         });
         self.model.shapes[shape].relaxed = relaxed.map_or(Relaxed::Nothing, Relaxed::To);
@@ -218,6 +284,12 @@ impl<'o, 'a> Solver<'o, 'a> {
     }
 
     fn add(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+        if let Some(trial) = &mut self.trial {
+            trial.note(shape);
+        }
+        if self.is_impossible(shape) {
+            return Err(Failure::Unplaced);
+        }
         self.prepare(shape);
         if self.add_to_node(entry, shape) {
             return Ok(());
@@ -232,9 +304,9 @@ impl<'o, 'a> Solver<'o, 'a> {
         self.add_to_new_claim(entry, shape)
     }
 
-    /// Works out what the rules allow a pod of `shape` at this moment.
-    pub(super) fn prepare(&mut self, shape: ShapeId) {
-        self.attempt += 1;
+    /// Whether one of several rules of a pod leaves no place anywhere, so that none need be asked. With few rules that
+    /// is found out soon enough.
+    fn is_impossible(&mut self, shape: ShapeId) -> bool {
         let Model {
             shapes,
             topology,
@@ -242,13 +314,43 @@ impl<'o, 'a> Solver<'o, 'a> {
             ..
         } = &mut self.model;
         let shape = &mut shapes[shape];
-        shape.refresh(topology);
+        if shape.owned.len() < MANY_RULES {
+            return false;
+        }
+        let stuck = topology.impossible(&shape.owned, shape.stuck, shape.strict, states, &mut self.checks);
+        let looked_at = if stuck == Some(shape.stuck) {
+            1
+        } else {
+            shape.owned.len()
+        };
+        self.steps += 16 * looked_at as u64;
+        if let Some(rule) = stuck {
+            shape.stuck = rule;
+        }
+        stuck.is_some()
+    }
+
+    /// Works out what the rules allow a pod of `shape` at this moment.
+    pub(super) fn prepare(&mut self, shape: ShapeId) {
+        self.attempt += 1;
+        let Model {
+            shapes,
+            subjects,
+            topology,
+            states,
+            ..
+        } = &mut self.model;
+        let shape = &shapes[shape];
+        let subject = &mut subjects[shape.subject];
+        self.steps += subject.refresh(topology);
         topology.checks(
             &shape.owned,
-            &shape.inverse_selected,
+            &subject.inverse_selected,
             shape.strict,
             states,
             &mut self.checks,
         );
+        self.steps_per_place = 4 + self.checks.cost();
+        self.steps += 8 * self.steps_per_place;
     }
 }

@@ -37,6 +37,7 @@ impl Solver<'_, '_> {
                 position += 1;
                 continue;
             }
+            self.steps += self.steps_per_place;
             let headroom = self.headroom.get(at * resources..(at + 1) * resources);
             let is_full = size
                 .amounts
@@ -61,6 +62,7 @@ impl Solver<'_, '_> {
             }
             position += 1;
         };
+        self.steps += position as u64 / 4;
         if too_large.count() > 0 {
             self.too_large.insert(key, too_large);
         }
@@ -74,6 +76,7 @@ impl Solver<'_, '_> {
             return false;
         }
         let in_use = std::mem::take(&mut self.states_in_use);
+        self.steps += in_use.len() as u64 * 2;
         let will_do = |state: &StateId| matches!(self.resolve(*state, shape), Resolution::To(_));
         let none = !in_use.iter().any(will_do);
         self.states_in_use = in_use;
@@ -119,6 +122,10 @@ impl Solver<'_, '_> {
             }
         }
         self.check_place(pool, host, shape)?;
+        let ports = &self.model.shapes[shape].ports;
+        if !ports.is_empty() {
+            self.steps += 8 * (ports.len() + self.claims[id].ports.len()) as u64;
+        }
         if conflict(&self.model.shapes[shape].ports, &self.claims[id].ports).is_some() {
             return Err(Refusal::Never);
         }
@@ -159,7 +166,7 @@ impl Solver<'_, '_> {
         let shape = &mut shapes[shape];
         if !shape
             .tolerated
-            .ask(taints, pools[pool].taints, &shape.constraints.tolerations)
+            .ask(taints, pools[pool].taints, shape.form.tolerations())
         {
             return Err(Refusal::Never);
         }
@@ -183,6 +190,7 @@ impl Solver<'_, '_> {
         let Model {
             pools,
             shapes,
+            subjects,
             sizes,
             taints,
             states,
@@ -219,7 +227,9 @@ impl Solver<'_, '_> {
             taints: pool.taints,
             state: claim.state,
         };
-        topology.record(&shape.selected, &shape.inverse_owned, placed, states, taints);
+        let selected = &subjects[shape.subject].selected;
+        self.steps += 2 * (selected.len() + shape.inverse_owned.len()) as u64;
+        topology.record(selected, &shape.inverse_owned, placed, states, taints);
         // Pods that keep away from their own kind need not ask again what they have just closed.
         if topology.host_verdict(&self.checks, host, states.placeholder, states) == HostVerdict::Never {
             shape.dead_claims.insert(id.index());
@@ -232,6 +242,7 @@ impl Solver<'_, '_> {
         }
         let host = self.model.first_claim_host + self.claims.len();
         for pool in self.model.pools.ids() {
+            self.steps += 16 + self.steps_per_place;
             if self.model.pools[pool].limits.nodes_exhausted() || self.check_place(pool, host, shape).is_err()
             {
                 continue;

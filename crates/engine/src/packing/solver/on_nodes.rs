@@ -19,6 +19,7 @@ impl Solver<'_, '_> {
                 .dead_nodes
                 .next_unmarked(&sizes[entry.size].full_nodes, from, count);
             let Some(at) = next else { return false };
+            self.steps += self.steps_per_place;
             match self.node_accepts(NodeId::new(at), entry, shape) {
                 Ok(state) => {
                     self.place_on_node(NodeId::new(at), entry, shape, state);
@@ -44,10 +45,7 @@ impl Solver<'_, '_> {
             ..
         } = &mut self.model;
         let (node, shape) = (&nodes[id], &mut shapes[shape_id]);
-        if !shape
-            .tolerated
-            .ask(taints, node.taints, &shape.constraints.tolerations)
-        {
+        if !shape.tolerated.ask(taints, node.taints, shape.form.tolerations()) {
             return Err(Refusal::Never);
         }
         let size = &sizes[entry.size].amounts;
@@ -58,6 +56,9 @@ impl Solver<'_, '_> {
                 .any(|(needed, left)| needed > left)
         {
             return Err(Refusal::Full);
+        }
+        if !shape.ports.is_empty() {
+            self.steps += 8 * (shape.ports.len() + node.ports.len()) as u64;
         }
         if conflict(&shape.ports, &node.ports).is_some() {
             return Err(Refusal::Never);
@@ -102,6 +103,7 @@ impl Solver<'_, '_> {
         let Model {
             nodes,
             shapes,
+            subjects,
             sizes,
             taints,
             states,
@@ -124,6 +126,8 @@ impl Solver<'_, '_> {
             taints: node.taints,
             state,
         };
-        topology.record(&shape.selected, &shape.inverse_owned, placed, states, taints);
+        let selected = &subjects[shape.subject].selected;
+        self.steps += 2 * (selected.len() + shape.inverse_owned.len()) as u64;
+        topology.record(selected, &shape.inverse_owned, placed, states, taints);
     }
 }

@@ -10,7 +10,7 @@ use super::super::ids::{NodeId, PoolId, ShapeId, SizeId, Table};
 use super::super::nodes::NodeSlot;
 use super::super::order::Order;
 use super::super::pods::PodEntry;
-use super::super::shapes::{Marks, Relaxed};
+use super::super::shapes::Marks;
 use super::Solver;
 use crate::packing::ids::Id;
 use crate::resources::ResourceList;
@@ -22,7 +22,34 @@ pub(in crate::packing) struct Trial {
     saved: Marks,
     limits: Vec<(PoolId, Vec<Amount>)>,
     reservations: Reservations,
-    kinds: Vec<(ShapeId, SizeId)>,
+    /// The forms and the sizes that were tried.
+    shapes: Tried<ShapeId>,
+    sizes: Tried<SizeId>,
+}
+
+/// What was tried, each once.
+#[derive(Debug)]
+struct Tried<I> {
+    marks: Marks,
+    list: Vec<I>,
+}
+
+impl<I> Default for Tried<I> {
+    fn default() -> Self {
+        Self {
+            marks: Marks::default(),
+            list: Vec::new(),
+        }
+    }
+}
+
+impl<I: Id> Tried<I> {
+    fn add(&mut self, id: I) {
+        if !self.marks.contains(id.index()) {
+            self.marks.insert(id.index());
+            self.list.push(id);
+        }
+    }
 }
 
 impl Trial {
@@ -32,6 +59,11 @@ impl Trial {
             self.saved.insert(id.index());
             self.nodes.push((id, node.clone()));
         }
+    }
+
+    /// Notes that a form is tried.
+    pub(in crate::packing) fn note(&mut self, shape: ShapeId) {
+        self.shapes.add(shape);
     }
 
     /// The nodes that have changed, as they were.
@@ -75,10 +107,11 @@ impl Solver<'_, '_> {
     /// Notes that a pod is no longer where it was counted from the start.
     pub(in crate::packing) fn lift(&mut self, entry: &PodEntry, viewed: usize) {
         let model = &mut self.model;
-        let shape = &mut model.shapes[entry.shape];
-        shape.refresh(&model.topology);
+        let shape = &model.shapes[entry.shape];
+        let subject = &mut model.subjects[shape.subject];
+        subject.refresh(&model.topology);
         model.topology.forget(
-            &shape.selected,
+            &subject.selected,
             &shape.inverse_owned,
             viewed,
             &model.states,
@@ -92,11 +125,7 @@ impl Solver<'_, '_> {
             self.save_limits(pool);
         }
         if let Some(trial) = &mut self.trial {
-            trial
-                .kinds
-                .extend(entries.iter().map(|entry| (entry.shape, entry.size)));
-            trial.kinds.sort_unstable();
-            trial.kinds.dedup();
+            entries.iter().for_each(|entry| trial.sizes.add(entry.size));
         }
         self.model.queue = entries;
         self.run();
@@ -110,34 +139,31 @@ impl Solver<'_, '_> {
             // The hosts of these claims stay counted, so later ones need others.
             self.model.first_claim_host += self.claims.len();
         }
-        for (shape, size) in &trial.kinds {
-            self.model.sizes[*size].full_claims.clear();
-            let mut shape = Some(*shape);
-            while let Some(id) = shape {
-                let one = &mut self.model.shapes[id];
-                one.dead_claims.clear();
-                if !keep {
-                    trial
-                        .nodes
-                        .iter()
-                        .for_each(|(node, _)| one.dead_nodes.remove(node.index()));
-                }
-                shape = match one.relaxed {
-                    Relaxed::To(relaxed) => Some(relaxed),
-                    Relaxed::Unknown | Relaxed::Nothing => None,
-                };
-            }
+        for shape in &trial.shapes.list {
+            let shape = &mut self.model.shapes[*shape];
+            shape.dead_claims.clear();
             if !keep {
-                let full = &mut self.model.sizes[*size].full_nodes;
+                let dead = &mut shape.dead_nodes;
+                trial.nodes.iter().for_each(|(node, _)| dead.remove(node.index()));
+            }
+        }
+        for size in &trial.sizes.list {
+            let size = &mut self.model.sizes[*size];
+            size.full_claims.clear();
+            if !keep {
+                let full = &mut size.full_nodes;
                 trial.nodes.iter().for_each(|(node, _)| full.remove(node.index()));
             }
         }
         self.trial = self.outer.pop();
         if let Some(outer) = &mut self.trial {
             // What was marked here may hold only within the outer one, whether this one is kept or not.
-            outer.kinds.extend(&trial.kinds);
-            outer.kinds.sort_unstable();
-            outer.kinds.dedup();
+            trial
+                .shapes
+                .list
+                .iter()
+                .for_each(|shape| outer.shapes.add(*shape));
+            trial.sizes.list.iter().for_each(|size| outer.sizes.add(*size));
             if keep {
                 trial.nodes.iter().for_each(|(id, node)| outer.save(*id, node));
                 for (pool, limits) in &trial.limits {

@@ -103,6 +103,11 @@ pub(crate) struct LabelRule {
 }
 
 impl Checks {
+    /// What asking them about one place costs, in steps.
+    pub(crate) fn cost(&self) -> u64 {
+        (self.hosts.len() + 16 * self.domains.len()) as u64
+    }
+
     /// Whether rules about labels other than the host bind the pod: what they allow changes with every pod.
     pub(crate) fn has_domains(&self) -> bool {
         !self.domains.is_empty()
@@ -115,6 +120,44 @@ impl Topology<'_> {
             Direction::Own => &self.groups[group],
             Direction::Inverse => &self.inverse[group],
         }
+    }
+
+    /// The first of a pod's own rules that leaves no place at all, if there is one. `guess` is looked at first.
+    pub(crate) fn impossible(
+        &mut self,
+        owned: &[Owned],
+        guess: usize,
+        strict: StateId,
+        states: &States,
+        into: &mut Checks,
+    ) -> Option<usize> {
+        let guessed = owned.get(guess).map(|rule| (guess, rule));
+        for (at, rule) in guessed.into_iter().chain(owned.iter().enumerate()) {
+            into.hosts.clear();
+            into.domains.clear();
+            self.add_check(
+                rule.group,
+                Direction::Own,
+                rule.selects_self,
+                strict,
+                states,
+                into,
+            );
+            let nowhere = into.domains.iter().any(|check| check.domains().is_empty());
+            let nobody = |check: &HostCheck| {
+                matches!(
+                    check.rule,
+                    HostRule::Occupied {
+                        may_be_first: false,
+                        ..
+                    }
+                ) && self.group(check.group, check.direction).is_unoccupied()
+            };
+            if nowhere || into.hosts.iter().any(nobody) {
+                return Some(at);
+            }
+        }
+        None
     }
 
     /// Works out what binds a pod with `owned` rules that the inverse rules `inverse_selected` select. `strict` are

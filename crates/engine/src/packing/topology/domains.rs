@@ -55,6 +55,8 @@ pub(crate) struct ClusterView<'a> {
     pub(crate) pods: Vec<PodCount>,
     /// Where pods with a label and a value are in the list of them.
     labelled: FastMap<String, FastMap<String, Vec<usize>>>,
+    /// The labels that some node has.
+    node_labels: BTreeSet<&'a str>,
     pub(crate) namespaces: Vec<(String, Labels)>,
 }
 
@@ -75,11 +77,20 @@ impl<'a> ClusterView<'a> {
                 by_value.entry(value.clone()).or_default().push(at);
             }
         }
+        let mut node_labels: BTreeSet<&'a str> = BTreeSet::new();
+        for node in &nodes {
+            let all = node
+                .labels
+                .keys()
+                .chain(node.open.into_iter().flat_map(BTreeMap::keys));
+            all.for_each(|key| _ = node_labels.insert(key));
+        }
         Self {
             pools,
             nodes,
             pods,
             labelled,
+            node_labels,
             namespaces,
         }
     }
@@ -122,8 +133,12 @@ impl<'a> ClusterView<'a> {
         states: &States,
         taints: &TaintLists,
     ) {
-        let mut takes_part: Vec<Option<bool>> = vec![None; self.nodes.len()];
         let everything = group.filter.is_everything();
+        let mut takes_part: Vec<Option<bool>> = if everything {
+            Vec::new()
+        } else {
+            vec![None; self.nodes.len()]
+        };
         let mut matches = |group: &Group, at: usize, node: &ViewedNode<'_>| {
             everything
                 || takes_part.get_mut(at).is_some_and(|known| {
@@ -131,11 +146,15 @@ impl<'a> ClusterView<'a> {
                         .get_or_insert_with(|| group.filter.matches(node.state, node.taints, states, taints))
                 })
         };
-        for (at, (node, of_node)) in self.nodes.iter().zip(&domains.of_nodes).enumerate() {
-            if let Some(domain) = of_node.open
-                && matches(group, at, node)
-            {
-                group.register(domain);
+        if everything {
+            domains.open.iter().for_each(|domain| group.register(*domain));
+        } else if !domains.is_hostname {
+            for (at, (node, of_node)) in self.nodes.iter().zip(&domains.of_nodes).enumerate() {
+                if let Some(domain) = of_node.open
+                    && matches(group, at, node)
+                {
+                    group.register(domain);
+                }
             }
         }
         for pods in self.selectable(group.selector()) {
@@ -165,8 +184,10 @@ pub(super) struct KeyDomains {
     index: FastMap<Symbol, usize>,
     /// The domains that NodePools can launch into, with the taints under which they can.
     launchable: Vec<(usize, Vec<TaintsId>)>,
-    /// The domains of the viewed nodes, in their order.
+    /// The domains of the viewed nodes, in their order; empty where no node has any.
     of_nodes: Vec<OfNode>,
+    /// The domains of all nodes that pods can go to. Hosts are left out: nobody asks which ones a rule knows.
+    open: Vec<usize>,
 }
 
 /// The domains of one node.
@@ -209,8 +230,10 @@ impl KeyDomains {
         }
         let key = states.vocabulary.text(symbol).to_owned();
         let mut known: BTreeSet<Symbol> = launchable.keys().copied().collect();
-        let mut values: Vec<(Option<Symbol>, Option<Symbol>)> = Vec::with_capacity(view.nodes.len());
-        for node in &view.nodes {
+        let mut values: Vec<(Option<Symbol>, Option<Symbol>)> = Vec::new();
+        // Pods may name any label, and most are on no node.
+        let is_on_nodes = is_hostname || view.node_labels.contains(key.as_str());
+        for node in view.nodes.iter().filter(|_| is_on_nodes) {
             let value = |labels: &'_ Labels| labels.get(&key).cloned();
             let name = || is_hostname.then(|| node.name.to_owned());
             let mut symbol = |value: Option<String>| value.map(|value| states.vocabulary.intern(&value));
@@ -232,12 +255,17 @@ impl KeyDomains {
             .filter_map(|(value, taints)| Some((*index.get(&value)?, taints.into_iter().collect())))
             .collect();
         let number = |value: Option<Symbol>| value.and_then(|value| index.get(&value).copied());
-        let of_nodes = values
+        let of_nodes: Vec<OfNode> = values
             .into_iter()
             .map(|(counted, open)| OfNode {
                 counted: number(counted),
                 open: number(open),
             })
+            .collect();
+        let open: BTreeSet<usize> = of_nodes
+            .iter()
+            .filter(|_| !is_hostname)
+            .filter_map(|node| node.open)
             .collect();
         Self {
             symbol,
@@ -246,6 +274,7 @@ impl KeyDomains {
             index,
             launchable,
             of_nodes,
+            open: open.into_iter().collect(),
         }
     }
 
@@ -282,6 +311,9 @@ impl KeyDomains {
     /// Makes a new rule know the domains that can be launched into by a pod with `tolerations`. Spreads ignore
     /// taints unless they say otherwise; affinities never do.
     pub(super) fn register(&self, group: &mut Group, tolerations: &[Toleration], taints: &TaintLists) {
+        if self.is_hostname {
+            return;
+        }
         let ignore_taints = group.kind == Kind::Spread && !group.filter.honor_taints;
         for (domain, lists) in &self.launchable {
             if ignore_taints || lists.iter().any(|list| taints.tolerated(*list, tolerations)) {

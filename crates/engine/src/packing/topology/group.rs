@@ -1,8 +1,11 @@
 //! One rule and its counts.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::Toleration;
 
 use super::Subject;
+use crate::packing::hash::FastMap;
 use crate::packing::ids::{KeyId, StateId};
 use crate::packing::selector::Selector;
 use crate::packing::states::States;
@@ -34,23 +37,23 @@ impl Kind {
 #[derive(Clone, Debug)]
 pub(super) struct Filter {
     /// OR-ed.
-    pub(super) terms: Vec<StateId>,
+    pub(super) terms: Arc<[StateId]>,
     /// Whether one of the terms demands nothing.
     pub(super) any_labels: bool,
     pub(super) honor_affinity: bool,
     pub(super) honor_taints: bool,
-    pub(super) tolerations: Vec<Toleration>,
+    pub(super) tolerations: Arc<[Toleration]>,
 }
 
 impl Filter {
     /// Every node takes part.
     pub(super) fn everything() -> Self {
         Self {
-            terms: Vec::new(),
+            terms: Arc::default(),
             any_labels: true,
             honor_affinity: false,
             honor_taints: false,
-            tolerations: Vec::new(),
+            tolerations: Arc::default(),
         }
     }
 
@@ -74,12 +77,57 @@ pub(super) struct GroupKey {
     selector: Selector,
 }
 
+/// What of a filter tells rules apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FilterKey {
+    pub(super) honor_affinity: bool,
+    pub(super) honor_taints: bool,
+    /// The number of the [`NodeFilterKey`].
+    pub(super) nodes: usize,
+}
+
+/// What a filter looks at, as far as Karpenter tells filters apart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct FilterKey {
-    honor_affinity: bool,
-    honor_taints: bool,
+pub(super) struct NodeFilterKey {
     terms: Vec<Vec<Symbol>>,
-    tolerations: Vec<[String; 5]>,
+    /// The number of the list of tolerations.
+    tolerations: usize,
+}
+
+impl NodeFilterKey {
+    pub(super) fn new(terms: &[StateId], tolerations: usize, states: &States) -> Self {
+        let keys = |term: &StateId| states.get(*term).iter().map(|(key, _)| key).collect();
+        Self {
+            terms: without_pairs(terms.iter().map(keys).collect()),
+            tolerations,
+        }
+    }
+}
+
+/// Lists of tolerations by number; those that Karpenter does not tell apart have the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TolerationLists {
+    numbers: FastMap<Vec<[String; 5]>, usize>,
+    /// By address: forms of one pod share their list. The lists are kept, so that no other gets their address.
+    known: FastMap<usize, (Arc<[Toleration]>, usize)>,
+}
+
+impl TolerationLists {
+    pub(super) fn number(&mut self, list: &Arc<[Toleration]>) -> usize {
+        let address = list.as_ptr().addr();
+        if let Some((_, number)) = self
+            .known
+            .get(&address)
+            .filter(|(known, _)| Arc::ptr_eq(known, list))
+        {
+            return *number;
+        }
+        let next = self.numbers.len();
+        let fingerprints = without_pairs(list.iter().map(fingerprint).collect());
+        let number = *self.numbers.entry(fingerprints).or_insert(next);
+        self.known.insert(address, (Arc::clone(list), number));
+        number
+    }
 }
 
 impl GroupKey {
@@ -88,25 +136,13 @@ impl GroupKey {
         topology_key: &str,
         mut namespaces: Vec<String>,
         max_skew: i32,
-        filter: Option<&Filter>,
+        filter: Option<FilterKey>,
         selector: Selector,
         states: &mut States,
     ) -> Self {
         namespaces.sort_unstable();
         namespaces.dedup();
         let topology_key = states.vocabulary.intern(topology_key);
-        let filter = filter.map(|filter| FilterKey {
-            honor_affinity: filter.honor_affinity,
-            honor_taints: filter.honor_taints,
-            terms: without_pairs(
-                filter
-                    .terms
-                    .iter()
-                    .map(|term| states.get(*term).iter().map(|(key, _)| key).collect())
-                    .collect(),
-            ),
-            tolerations: without_pairs(filter.tolerations.iter().map(fingerprint).collect()),
-        });
         Self {
             kind,
             topology_key,
@@ -160,13 +196,63 @@ pub(crate) struct Group {
     namespaces: Vec<String>,
     selector: Selector,
     pub(super) filter: Filter,
-    /// The number of pods per domain; negative for a domain that is not known to the rule.
-    counts: Vec<i32>,
+    counts: Counts,
     /// How many domains have a pod.
     occupied: usize,
 }
 
 const UNKNOWN: i32 = -1;
+
+/// The number of pods per domain; negative for a domain that is not known to the rule. Most rules know few domains, and
+/// hosts have high numbers.
+#[derive(Clone, Debug, Default)]
+struct Counts {
+    /// Sorted by domain; empty once there are more than [`FEW`].
+    few: Vec<(usize, i32)>,
+    many: Vec<i32>,
+}
+
+/// So many domains are kept as a list.
+const FEW: usize = 8;
+
+impl Counts {
+    fn get(&self, domain: usize) -> i32 {
+        if self.many.is_empty() {
+            let found = self.few.iter().find(|(known, _)| *known == domain);
+            return found.map_or(UNKNOWN, |(_, count)| *count);
+        }
+        self.many.get(domain).copied().unwrap_or(UNKNOWN)
+    }
+
+    fn slot(&mut self, domain: usize) -> Option<&mut i32> {
+        if self.many.is_empty() {
+            let at = self.few.partition_point(|(known, _)| *known < domain);
+            if self.few.get(at).is_some_and(|(known, _)| *known == domain) || self.few.len() < FEW {
+                if self.few.get(at).is_none_or(|(known, _)| *known != domain) {
+                    self.few.insert(at, (domain, UNKNOWN));
+                }
+                return self.few.get_mut(at).map(|(_, count)| count);
+            }
+            for (known, count) in std::mem::take(&mut self.few) {
+                self.many.resize(known + 1, UNKNOWN);
+                if let Some(slot) = self.many.get_mut(known) {
+                    *slot = count;
+                }
+            }
+        }
+        if self.many.len() <= domain {
+            self.many.resize(domain + 1, UNKNOWN);
+        }
+        self.many.get_mut(domain)
+    }
+
+    /// The domains that are known, with their counts.
+    fn iter(&self) -> impl Iterator<Item = (usize, i32)> {
+        let many = self.many.iter().copied().enumerate();
+        let all = self.few.iter().copied().chain(many);
+        all.filter(|(_, count)| *count >= 0)
+    }
+}
 
 impl Group {
     pub(super) fn new(key: &GroupKey, key_id: KeyId, _hostname: bool, filter: Filter) -> Self {
@@ -178,9 +264,14 @@ impl Group {
             namespaces: key.namespaces.clone(),
             selector: key.selector.clone(),
             filter,
-            counts: Vec::new(),
+            counts: Counts::default(),
             occupied: 0,
         }
+    }
+
+    /// The namespaces that it is about.
+    pub(super) fn namespaces(&self) -> &[String] {
+        &self.namespaces
     }
 
     pub(super) fn selector(&self) -> &Selector {
@@ -240,28 +331,45 @@ impl Group {
     }
 
     fn slot(&mut self, domain: usize) -> Option<&mut i32> {
-        if self.counts.len() <= domain {
-            self.counts.resize(domain + 1, UNKNOWN);
-        }
-        self.counts.get_mut(domain)
+        self.counts.slot(domain)
     }
 
     /// The number of pods in a domain; 0 for one that the rule does not know.
     pub(super) fn count(&self, domain: usize) -> i32 {
-        self.counts.get(domain).copied().unwrap_or(UNKNOWN).max(0)
+        self.counts.get(domain).max(0)
     }
 
     /// The domains that the rule knows, with their numbers of pods.
     pub(super) fn domains(&self) -> impl Iterator<Item = (usize, i32)> {
-        self.counts
-            .iter()
-            .copied()
-            .enumerate()
-            .filter(|(_, count)| *count >= 0)
+        self.counts.iter()
     }
 
     /// Whether no domain has a pod.
     pub(super) fn is_unoccupied(&self) -> bool {
         self.occupied == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_the_same_as_a_list_and_as_a_table() {
+        let mut counts = Counts::default();
+        let mut expected: Vec<(usize, i32)> = Vec::new();
+        for (number, domain) in [900, 3, 70, 3, 5_000, 1, 2, 64, 65, 66, 4_999, 3]
+            .into_iter()
+            .enumerate()
+        {
+            let count = i32::try_from(number).unwrap();
+            *counts.slot(domain).unwrap() = count;
+            expected.retain(|(known, _)| *known != domain);
+            expected.push((domain, count));
+            expected.sort_unstable();
+            assert_eq!(counts.iter().collect::<Vec<_>>(), expected);
+            assert_eq!((counts.get(domain), counts.get(6)), (count, UNKNOWN));
+        }
+        assert!(counts.few.is_empty());
     }
 }

@@ -19,11 +19,12 @@ pub(super) use forced::ForcedSpread;
 pub(super) use group::{Group, Kind};
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, Toleration, TopologySpreadConstraint};
 use veneer_api::labels::kubernetes;
 
-use super::constraints::Constraints;
+use super::forms::Form;
 use super::hash::FastMap;
 use super::ids::{GroupId, KeyId, StateId, Table, TaintsId};
 use super::selector::Selector;
@@ -36,7 +37,7 @@ use crate::requirements::Requirements;
 use crate::vocabulary::Symbol;
 use directory::Directory;
 use domains::KeyDomains;
-use group::{Filter, GroupKey};
+use group::{Filter, FilterKey, GroupKey, NodeFilterKey, TolerationLists};
 
 /// A rule that binds a pod, and whether the pod counts in it.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +60,8 @@ pub(super) struct Topology<'a> {
     /// The domains of a key that a state allows, with the number of domains known then.
     masks: FastMap<(StateId, KeyId), (usize, BitSet)>,
     filtered: FastMap<(GroupId, StateId, TaintsId), bool>,
+    node_filters: FastMap<NodeFilterKey, usize>,
+    tolerations: TolerationLists,
     /// What counts were before they changed, in order, while that is written down.
     journal: Vec<Vec<Before>>,
 }
@@ -93,6 +96,8 @@ impl<'a> Topology<'a> {
             inverse_index: FastMap::default(),
             masks: FastMap::default(),
             filtered: FastMap::default(),
+            node_filters: FastMap::default(),
+            tolerations: TolerationLists::default(),
             journal: Vec::new(),
         }
     }
@@ -102,20 +107,14 @@ impl<'a> Topology<'a> {
         (self.groups.len(), self.inverse.len())
     }
 
-    /// The rules that count a pod, among those that came after the first `from`, and how many rules there are.
+    /// The rules that count a pod, among those that came after the first `from`, and how many were asked.
     pub(super) fn selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
-        (
-            self.directory.selecting(&self.groups, subject, from),
-            self.groups.len(),
-        )
+        self.directory.selecting(&self.groups, subject, from)
     }
 
     /// The same for the anti-affinities of other pods.
     pub(super) fn inverse_selecting(&self, subject: Subject<'_>, from: usize) -> (Vec<GroupId>, usize) {
-        (
-            self.inverse_directory.selecting(&self.inverse, subject, from),
-            self.inverse.len(),
-        )
+        self.inverse_directory.selecting(&self.inverse, subject, from)
     }
 
     fn key(&mut self, key: &str, states: &mut States, types: &mut Types) -> KeyId {
@@ -132,40 +131,32 @@ impl<'a> Topology<'a> {
     /// The rules that `constraints` bind a pod to; new ones start from what is on the nodes now.
     pub(super) fn owned(
         &mut self,
-        constraints: &Constraints,
+        form: &Form,
         subject: Subject<'_>,
         states: &mut States,
         types: &mut Types,
         taints: &TaintLists,
     ) -> Vec<Owned> {
         let mut owned = Vec::new();
-        for spread in &constraints.spreads {
-            let group = self.spread_group(spread, constraints, subject, states, types, taints);
+        let spreads = form.spreads();
+        if !spreads.is_empty() {
+            // All spreads of a form look at the same nodes, but for their policies.
+            let nodes = self.node_filter(form, states);
+            for spread in spreads.iter() {
+                let group = self.spread_group(spread, &nodes, form, subject, states, types, taints);
+                owned.push(group);
+            }
+        }
+        let tolerations = form.tolerations();
+        let together = form.base().together.iter();
+        for term in together.chain(form.rather_together()) {
+            let group = self.term_group(Kind::Affinity, term, tolerations, subject, states, types, taints);
             owned.push(group);
         }
-        let together = constraints.together.iter();
-        let rather_together = constraints
-            .rather_together
-            .iter()
-            .map(|term| &term.pod_affinity_term);
-        for term in together.chain(rather_together) {
-            owned.push(self.term_group(Kind::Affinity, term, constraints, subject, states, types, taints));
-        }
-        let apart = constraints.apart.iter();
-        let rather_apart = constraints
-            .rather_apart
-            .iter()
-            .map(|term| &term.pod_affinity_term);
-        for term in apart.chain(rather_apart) {
-            owned.push(self.term_group(
-                Kind::AntiAffinity,
-                term,
-                constraints,
-                subject,
-                states,
-                types,
-                taints,
-            ));
+        let apart = form.base().apart.iter();
+        for term in apart.chain(form.rather_apart()) {
+            let kind = Kind::AntiAffinity;
+            owned.push(self.term_group(kind, term, tolerations, subject, states, types, taints));
         }
         let groups = &self.groups;
         owned.sort_unstable();
@@ -179,10 +170,15 @@ impl<'a> Topology<'a> {
             .collect()
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the tables that a new rule is made from"
+    )]
     fn spread_group(
         &mut self,
         spread: &TopologySpreadConstraint,
-        constraints: &Constraints,
+        nodes: &NodeFilter,
+        form: &Form,
         subject: Subject<'_>,
         states: &mut States,
         types: &mut Types,
@@ -195,13 +191,17 @@ impl<'a> Topology<'a> {
             .filter_map(|key| Some((key.as_str(), subject.labels.get(key)?.as_str())))
             .collect();
         let selector = Selector::new(spread.label_selector.as_ref(), &more);
-        let filter = self.filter(spread, constraints, states);
+        let filter = nodes.of(spread, form);
         let key = GroupKey::new(
             Kind::Spread,
             &spread.topology_key,
             vec![subject.namespace.to_owned()],
             spread.max_skew,
-            Some(&filter),
+            Some(FilterKey {
+                honor_affinity: filter.honor_affinity,
+                honor_taints: filter.honor_taints,
+                nodes: nodes.number,
+            }),
             selector,
             states,
         );
@@ -210,35 +210,36 @@ impl<'a> Topology<'a> {
         }
         let mut group = self.new_group(&key, filter, states, types);
         group.min_domains = spread.min_domains;
-        self.insert(key, group, &constraints.tolerations, states, taints)
+        self.insert(key, group, form.tolerations(), states, taints)
     }
 
-    fn filter(
-        &mut self,
-        spread: &TopologySpreadConstraint,
-        constraints: &Constraints,
-        states: &mut States,
-    ) -> Filter {
-        let terms = match &constraints.required {
-            None => vec![constraints.selector_requirements(&mut states.vocabulary)],
+    /// Which nodes take part in the spreads of a form.
+    fn node_filter(&mut self, form: &Form, states: &mut States) -> NodeFilter {
+        let selector = form.base().selector_requirements(&mut states.vocabulary);
+        let terms = match form.required() {
+            None => vec![selector],
             Some(terms) => terms
                 .iter()
                 .map(|term| {
-                    let mut requirements = constraints.selector_requirements(&mut states.vocabulary);
+                    let mut requirements = selector.clone();
                     add_term(&mut requirements, term, &mut states.vocabulary);
                     requirements
                 })
                 .collect(),
         };
-        Filter {
-            any_labels: terms.is_empty() || terms.iter().any(Requirements::is_empty),
-            terms: terms
-                .into_iter()
-                .map(|requirements| states.intern(requirements))
-                .collect(),
-            honor_affinity: spread.node_affinity_policy.as_deref().unwrap_or("Honor") == "Honor",
-            honor_taints: spread.node_taints_policy.as_deref().unwrap_or("Ignore") == "Honor",
-            tolerations: constraints.tolerations.clone(),
+        let any_labels = terms.is_empty() || terms.iter().any(Requirements::is_empty);
+        let terms: Arc<[StateId]> = terms
+            .into_iter()
+            .map(|requirements| states.intern(requirements))
+            .collect();
+        let tolerations = self.tolerations.number(form.tolerations());
+        let key = NodeFilterKey::new(&terms, tolerations, states);
+        let next = self.node_filters.len();
+        let number = *self.node_filters.entry(key).or_insert(next);
+        NodeFilter {
+            number,
+            any_labels,
+            terms,
         }
     }
 
@@ -250,7 +251,7 @@ impl<'a> Topology<'a> {
         &mut self,
         kind: Kind,
         term: &PodAffinityTerm,
-        constraints: &Constraints,
+        tolerations: &[Toleration],
         subject: Subject<'_>,
         states: &mut States,
         types: &mut Types,
@@ -261,7 +262,7 @@ impl<'a> Topology<'a> {
             return *known;
         }
         let group = self.new_group(&key, Filter::everything(), states, types);
-        self.insert(key, group, &constraints.tolerations, states, taints)
+        self.insert(key, group, tolerations, states, taints)
     }
 
     fn term_key(&self, kind: Kind, term: &PodAffinityTerm, namespace: &str, states: &mut States) -> GroupKey {
@@ -301,24 +302,29 @@ impl<'a> Topology<'a> {
         id
     }
 
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the tables that a new rule is made from"
+    )]
     /// The inverse rules of a pod's required anti-affinity. `node` is where the pod is, if it is on a node.
     pub(super) fn inverse_owned(
         &mut self,
-        constraints: &Constraints,
+        apart: &[PodAffinityTerm],
+        tolerations: &[Toleration],
         namespace: &str,
         node: Option<&ViewedNode<'_>>,
         states: &mut States,
         types: &mut Types,
         taints: &TaintLists,
     ) -> Vec<GroupId> {
-        let mut owned = Vec::with_capacity(constraints.apart.len());
-        for term in &constraints.apart {
+        let mut owned = Vec::with_capacity(apart.len());
+        for term in apart {
             let key = self.term_key(Kind::AntiAffinity, term, namespace, states);
             let id = match self.inverse_index.get(&key) {
                 Some(known) => *known,
                 None => {
                     let mut group = self.new_group(&key, Filter::everything(), states, types);
-                    self.keys[group.key].register(&mut group, &constraints.tolerations, taints);
+                    self.keys[group.key].register(&mut group, tolerations, taints);
                     let id = self.inverse_directory.push(&mut self.inverse, group);
                     self.inverse_index.insert(key, id);
                     id
@@ -502,6 +508,27 @@ impl<'a> Topology<'a> {
             .filtered
             .entry((group, state, node_taints))
             .or_insert_with(|| filter.matches(state, node_taints, states, taints))
+    }
+}
+
+/// Which nodes take part in the spreads of a form.
+struct NodeFilter {
+    /// Filters with the same number are the same to Karpenter.
+    number: usize,
+    any_labels: bool,
+    terms: Arc<[StateId]>,
+}
+
+impl NodeFilter {
+    /// The filter of one of the spreads.
+    fn of(&self, spread: &TopologySpreadConstraint, form: &Form) -> Filter {
+        Filter {
+            any_labels: self.any_labels,
+            terms: Arc::clone(&self.terms),
+            honor_affinity: spread.node_affinity_policy.as_deref().unwrap_or("Honor") == "Honor",
+            honor_taints: spread.node_taints_policy.as_deref().unwrap_or("Ignore") == "Honor",
+            tolerations: Arc::clone(form.tolerations()),
+        }
     }
 }
 

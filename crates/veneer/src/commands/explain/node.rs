@@ -178,6 +178,7 @@ fn decide(
         least_saving: f64::from(args.least_saving) / 100.0,
         spot_to_spot: args.spot_to_spot,
         explains: true,
+        ..Policy::default()
     };
     let solving = Instant::now();
     let now = args.at.unwrap_or_else(Timestamp::now);

@@ -26,6 +26,9 @@ pub(super) struct Report<'a> {
     pub(super) existing_nodes: Vec<NodeReport>,
     /// By pod.
     pub(super) unschedulable: Vec<UnschedulableReport>,
+    /// What pods and namespaces are told although they may have places: demands that were left out.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) notices: Vec<NoticeReport>,
     pub(super) cost: Cost,
     /// The pods that wait although nothing keeps them from a place; absent if there is none or the time is
     /// not known.
@@ -100,6 +103,13 @@ pub(crate) struct Cheapest {
 pub(super) struct NodeReport {
     pub(super) node: String,
     pub(super) pods: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct NoticeReport {
+    /// A pod as `namespace/name`, or a namespace.
+    pub(super) about: String,
+    pub(super) message: String,
 }
 
 #[derive(Debug, Serialize)]
@@ -216,6 +226,19 @@ impl<'a> View<'a, '_> {
             })
             .collect();
         unschedulable.sort_by(|a, b| a.pod.cmp(&b.pod));
+        let of_pods = results.notices.iter().map(|notice| NoticeReport {
+            about: self.names(&[notice.pod]).concat(),
+            message: notice.message.clone(),
+        });
+        let of_namespaces = results.held.iter().map(|held| NoticeReport {
+            about: held.namespace.clone(),
+            message: format!(
+                "the pods of this namespace take too long to decide about: others went first, its preferences are ignored, and {} pods \
+                 were not decided about",
+                held.undecided
+            ),
+        });
+        let notices = of_pods.chain(of_namespaces).collect();
         let cheapest = || new_node_claims.iter().filter_map(|claim| claim.cheapest.as_ref());
         let cost = Cost {
             hourly: dollars(cheapest().map(|it| it.price).sum()),
@@ -225,6 +248,7 @@ impl<'a> View<'a, '_> {
             new_node_claims,
             existing_nodes,
             unschedulable,
+            notices,
             cost,
             starving: None,
             packing: None,

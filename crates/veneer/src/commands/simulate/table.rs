@@ -50,6 +50,20 @@ pub(super) fn write(out: &mut impl Write, report: &Report<'_>, wide: bool) -> io
         writeln!(out)?;
         write_unschedulable(out, &report.unschedulable, wide)?;
     }
+    if !report.notices.is_empty() {
+        writeln!(out)?;
+        let mut columns = Columns::new()
+            .column("NOTICE FOR", Align::Left)
+            .column("WHAT", Align::Left);
+        for notice in report
+            .notices
+            .iter()
+            .take(if wide { usize::MAX } else { EXISTING })
+        {
+            columns.row(vec![notice.about.clone(), notice.message.clone()]);
+        }
+        columns.write(out)?;
+    }
     let starving = report.starving.as_deref().unwrap_or_default();
     if !starving.is_empty() {
         writeln!(out)?;
