@@ -115,7 +115,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
 fn known_types(settings: &Settings) -> BTreeSet<String> {
     match settings.provider {
         Provider::Ec2 => ec2_types(settings.catalogue.types.iter().map(|it| &*it.name)),
-        _ => BTreeSet::new(),
+        Provider::Kwok => BTreeSet::new(),
     }
 }
 
