@@ -149,7 +149,7 @@ impl Feed {
             restarts.borrow_and_update();
             let restarted = async {
                 if restarts.changed().await.is_err() {
-                    std::future::pending().await
+                    std::future::pending::<()>().await;
                 }
             };
             tokio::select! {
