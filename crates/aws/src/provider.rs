@@ -5,9 +5,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::warn;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::launch::Launcher;

@@ -32,7 +32,7 @@ pub async fn run_beside(client: Client, catalogue: Arc<Catalogue>, node_overlay_
         overprovisioners: true,
         node_classes: NodeClasses::None,
     };
-    let watches = Watches::start(&client, kinds);
+    let watches = Watches::start(&client, kinds, &clock);
     let stores = Arc::clone(&watches.stores);
     while !stores.synced() {
         stores.changed().await;

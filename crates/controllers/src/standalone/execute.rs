@@ -7,16 +7,16 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner};
 use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
@@ -85,7 +85,7 @@ impl<P: Provider> Executor<P> {
             pools: Api::all(client.clone()),
             overprovisioners: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
-            events: Events::new(client),
+            events: Events::new(client, &stores.clock),
             client: client.clone(),
             stores,
             provider,
@@ -188,6 +188,7 @@ impl<P: Provider> Executor<P> {
                     .failed
                     .get(&key)
                     .map_or(BACKOFF.0, |(_, delay)| BACKOFF.1.min(*delay * 2));
+                let delay = if seeded!(NoBackOff) { Duration::ZERO } else { delay };
                 warn!(action = key, %error, retry_in = ?delay, "failed");
                 self.meters.failed();
                 memory.failed.insert(key, (Instant::now() + delay, delay));
@@ -207,7 +208,9 @@ impl<P: Provider> Executor<P> {
         let this = Arc::clone(self);
         tokio::spawn(async move {
             let result = work.await;
-            this.memory().running.remove(&key);
+            if !(seeded!(LaunchNeverExpires) && result.is_err()) {
+                this.memory().running.remove(&key);
+            }
             this.note(key, result);
             this.stores.wake();
         });
@@ -353,7 +356,7 @@ impl<P: Provider> Executor<P> {
                     zone = label("topology.kubernetes.io/zone"),
                     "launched"
                 );
-                for action in after_launch(claim, &launched, Timestamp::now()) {
+                for action in after_launch(claim, &launched, self.stores.clock.machine()) {
                     Box::pin(self.act(action)).await?;
                 }
                 Ok(())
@@ -372,7 +375,7 @@ impl<P: Provider> Executor<P> {
                 Box::pin(self.act(Action::DeleteClaim { target, reason })).await
             }
             Err(LaunchError::Other(error)) => {
-                let failed = launch_failed(claim, "LaunchFailed", &error, Timestamp::now());
+                let failed = launch_failed(claim, "LaunchFailed", &error, self.stores.clock.machine());
                 Box::pin(self.act(failed)).await?;
                 Err(Failure::Refused(error))
             }
@@ -546,6 +549,10 @@ impl<P: Provider> Executor<P> {
             kube::Error::Api(status) if status.code == 404 => {
                 lock(store).lost(&target.namespace, &target.name, &target.uid);
                 Ok(())
+            }
+            kube::Error::Api(status) if status.code == 409 && seeded!(ConflictNotRead) => {
+                self.stores.wake();
+                Err(Failure::Outrun)
             }
             kube::Error::Api(status) if status.code == 409 => {
                 match api.get_opt(&target.name).await {

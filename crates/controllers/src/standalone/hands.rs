@@ -25,7 +25,7 @@ impl Hands {
             overprovisioners: false,
             node_classes: NodeClasses::Kwok,
         };
-        let watches = Watches::start(client, kinds);
+        let watches = Watches::start(client, kinds, &settings.clock);
         let stores = Arc::clone(&watches.stores);
         while !stores.synced() {
             stores.changed().await;

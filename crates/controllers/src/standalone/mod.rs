@@ -27,12 +27,12 @@ pub(crate) use store::{Shared as SharedStore, lock as locked};
 pub(crate) use watch::Stores;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ListParams};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use veneer_api::Overprovisioner;
 use veneer_engine::instance_type::Catalogue;
@@ -122,7 +122,14 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 /// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(true);
-    let overprovisioners = has_overprovisioners(&client).await;
+    let watches = watch(&client, &settings).await;
+    shown.health.set_provisioning_waits(false);
+    provision(client, watches, settings, shown).await;
+}
+
+/// Waits until everything is listed.
+pub(crate) async fn watch(client: &Client, settings: &Settings) -> Watches {
+    let overprovisioners = has_overprovisioners(client).await;
     if !overprovisioners {
         info!(
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
@@ -137,12 +144,16 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
             NodeClasses::Kwok
         },
     };
-    let watches = Watches::start(&client, kinds);
-    let stores = Arc::clone(&watches.stores);
-    while !stores.synced() {
-        stores.changed().await;
+    let watches = Watches::start(client, kinds, &settings.clock);
+    while !watches.stores.synced() {
+        watches.stores.changed().await;
     }
-    shown.health.set_provisioning_waits(false);
+    watches
+}
+
+/// Provisions on what the watches bring. Never ends by itself.
+pub(crate) async fn provision(client: Client, watches: Watches, settings: Settings, shown: Shown) {
+    let stores = Arc::clone(&watches.stores);
     match &settings.ec2 {
         None => {
             let provider = kwok_provider(&client, &stores, &settings);
@@ -191,6 +202,7 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, show
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
+            biased;
             () = controller.stores.changed() => {
                 // Pods that could have a spare do not wait for others, unless a pass has just begun.
                 let pause = if controller.stores.has_spares() {
