@@ -2,8 +2,10 @@
 //!
 //! The holder renews it; another takes it over once it has not changed for its whole duration, measured with the
 //! watcher's own clock, so that clocks need not agree. Every write names the version of the Lease that it is about, so
-//! two replicas cannot both take it. A holder that cannot renew in time gives up before anybody can take over.
+//! two replicas cannot both take it. A holder that cannot renew in time gives up before anybody can take over: its [`Fence`]
+//! closes by itself, also while a decision keeps the process busy.
 
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
@@ -27,6 +29,44 @@ pub struct Election {
     pub identity: String,
     /// How long a silent holder stays holder.
     pub duration: Duration,
+    /// How the Lease is reached from a thread of its own, so that nothing that keeps the process busy keeps it from being
+    /// renewed. Without, the client of the controllers is used, on their thread.
+    pub cluster: Option<kube::Config>,
+}
+
+/// Open as long as nobody else can hold the Lease; always, where there is no election.
+#[derive(Clone, Debug, Default)]
+pub struct Fence(Option<Arc<Mutex<Option<Instant>>>>);
+
+impl Fence {
+    fn closed() -> Self {
+        Self(Some(Arc::default()))
+    }
+
+    fn open_until(&self, until: Instant) {
+        if let Some(fence) = &self.0 {
+            *fence.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        }
+    }
+
+    /// When it was last opened for so long.
+    fn opened(&self, span: Duration) -> Instant {
+        let until = self
+            .0
+            .as_ref()
+            .and_then(|fence| *fence.lock().unwrap_or_else(PoisonError::into_inner));
+        until
+            .and_then(|until| until.checked_sub(span))
+            .unwrap_or_else(Instant::now)
+    }
+
+    /// Whether this replica may act now.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        let Some(fence) = &self.0 else { return true };
+        let until = *fence.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() < until)
+    }
 }
 
 /// The Lease as it was last seen, and since when it is so.
@@ -39,6 +79,7 @@ struct Seen {
 pub(crate) struct Candidate {
     api: Api<Lease>,
     election: Election,
+    pub(crate) fence: Fence,
     pub(crate) clock: Clock,
 }
 
@@ -47,8 +88,14 @@ impl Candidate {
         Self {
             api: Api::namespaced(client.clone(), &election.namespace),
             election,
+            fence: Fence::closed(),
             clock: Clock::default(),
         }
+    }
+
+    /// After so long without a renewal the holder gives up.
+    fn deadline(&self) -> Duration {
+        self.election.duration * 2 / 3
     }
 
     fn retry(&self) -> Duration {
@@ -68,8 +115,24 @@ impl Candidate {
         );
         let mut said = String::new();
         loop {
+            let began = Instant::now();
             match self.try_acquire(&mut seen).await {
-                Ok(true) => break,
+                Ok(true) => {
+                    let began = if seeded!(LeaseCountsFromAnswer) {
+                        Instant::now()
+                    } else {
+                        began
+                    };
+                    self.fence.open_until(began + self.deadline());
+                    if self.fence.is_open() {
+                        break;
+                    }
+                    // The answer came so late that another may lead by now.
+                    debug!(
+                        lease = self.election.name,
+                        "the Lease was taken too late; taking it again"
+                    );
+                }
                 Ok(false) => said.clear(),
                 Err(error) => {
                     let error = chain(&error);
@@ -142,23 +205,38 @@ impl Candidate {
 
     /// Renews the Lease until that fails for too long, or somebody else has it; then says why.
     pub(crate) async fn hold(&self) -> String {
-        let deadline = self.election.duration * 2 / 3;
-        let mut renewed = Instant::now();
+        let deadline = self.deadline();
+        let mut renewed = self.fence.opened(deadline);
+        let mut why = String::new();
         loop {
+            let slept = Instant::now();
             sleep(self.retry()).await;
+            let began = Instant::now();
+            let overslept = began.duration_since(slept).saturating_sub(self.retry());
             let left = deadline.saturating_sub(renewed.elapsed());
-            let why = match timeout(left, self.renew()).await {
+            if left.is_zero() {
+                // Whoever did not get to ask must not blame the one who was not asked.
+                if overslept >= deadline / 2 {
+                    why = format!(
+                        "this process did not run for {overslept:?}: the machine is overloaded or was suspended"
+                    );
+                }
+                return format!("the Lease could not be renewed within {deadline:?}: {why}");
+            }
+            why = match timeout(left, self.renew()).await {
                 Ok(Ok(true)) => {
-                    renewed = Instant::now();
+                    renewed = if seeded!(LeaseCountsFromAnswer) {
+                        Instant::now()
+                    } else {
+                        began
+                    };
+                    self.fence.open_until(renewed + deadline);
                     continue;
                 }
                 Ok(Ok(false)) => return "another replica holds the Lease".to_owned(),
                 Ok(Err(error)) => chain(&error),
-                Err(_) => "no answer from the API server".to_owned(),
+                Err(_) => format!("no answer from the API server within {left:?}"),
             };
-            if renewed.elapsed() >= deadline {
-                return format!("the Lease could not be renewed within {deadline:?}: {why}");
-            }
             debug!(
                 lease = self.election.name,
                 why, "cannot renew the Lease; trying again"
@@ -208,5 +286,22 @@ fn won<T>(written: Result<T, kube::Error>) -> Result<bool, kube::Error> {
         Ok(_) => Ok(true),
         Err(kube::Error::Api(status)) if status.is_conflict() || status.is_already_exists() => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fence_is_closed_until_the_lease_is_held_and_when_it_was_not_renewed() {
+        assert!(Fence::default().is_open());
+        let fence = Fence::closed();
+        assert!(!fence.is_open());
+        let now = Instant::now();
+        fence.clone().open_until(now + Duration::from_secs(3600));
+        assert!(fence.is_open());
+        fence.open_until(now);
+        assert!(!fence.is_open());
     }
 }

@@ -24,6 +24,7 @@ macro_rules! seeded {
 
 mod act;
 pub mod embedded;
+mod feed;
 mod lease;
 mod metrics;
 mod observe;
@@ -35,9 +36,12 @@ mod serve;
 mod simulation;
 pub mod standalone;
 mod steer;
+mod supervise;
 mod verdicts;
+mod vitals;
+mod watch_ages;
 
-pub use lease::Election;
+pub use lease::{Election, Fence};
 pub use metrics::Metrics;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{ApplyRequest, Health, ServeError, Server};

@@ -18,6 +18,7 @@ use veneer_engine::overlay::status::Plan;
 
 use crate::pass::Evaluated;
 use crate::standalone::Meters;
+use crate::watch_ages::WatchAges;
 
 mod steering;
 
@@ -37,6 +38,7 @@ pub struct Metrics {
     /// What provisioning counts.
     pub provisioning: Meters,
     pub(crate) steering: SteeringMetrics,
+    pub(crate) watches: WatchAges,
 }
 
 impl Default for Metrics {
@@ -61,12 +63,15 @@ impl Metrics {
         let provisioning = Meters::default();
         provisioning.register(&mut registry);
         let steering = SteeringMetrics::new(&mut registry);
+        let watches = WatchAges::default();
+        registry.register_collector(Box::new(watches.clone()));
         Self {
             registry: Arc::new(registry),
             overlays,
             evaluation_seconds,
             provisioning,
             steering,
+            watches,
         }
     }
 

@@ -6,14 +6,11 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::{Stream, StreamExt};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tracing::{info, warn};
 use veneer_api::{
     Condition, EC2NodeClass, NodeClaim, NodeOverlay, NodeOverlaySpec, NodePool,
@@ -25,8 +22,15 @@ use veneer_engine::overlay::{Overlay, Pool, Problem};
 use veneer_steering::machines::SeenMachine;
 use veneer_steering::overlays::Existing;
 
+use crate::feed::{Feed, Heard, Timing, Trouble};
 use crate::run::Provider;
+use crate::standalone::Meters;
 use crate::steer::seen_machine;
+use crate::supervise::restarted;
+use crate::watch_ages::WatchAges;
+
+/// Whose watches these are, in metrics.
+const WHO: &str = "overlays";
 
 /// A NodeOverlay as it was last seen.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,27 +110,28 @@ impl<T> Default for Mirror<T> {
 
 impl<T: PartialEq> Mirror<T> {
     /// Takes an event in, and says whether anything that counts is new: a Node's heartbeat, for instance, is not.
-    fn apply(&mut self, event: Event<DynamicObject>, read: impl Fn(&DynamicObject) -> T) -> bool {
-        match event {
-            Event::Apply(object) => {
+    fn apply(&mut self, heard: Heard<DynamicObject>, read: impl Fn(&DynamicObject) -> T) -> bool {
+        match heard {
+            Heard::Applied(object) => {
                 let new = Arc::new(read(&object));
                 let old = self.objects.insert(object.name_any(), Arc::clone(&new));
                 old.is_none_or(|old| old != new)
             }
-            Event::Delete(object) => self.objects.remove(&object.name_any()).is_some(),
-            Event::Init => {
+            Heard::Deleted(object) => self.objects.remove(&object.name_any()).is_some(),
+            Heard::ListBegins => {
                 self.listed.clear();
                 false
             }
-            Event::InitApply(object) => {
+            Heard::Listed(object) => {
                 self.listed.insert(object.name_any(), Arc::new(read(&object)));
                 false
             }
-            Event::InitDone => {
+            Heard::ListEnds => {
                 self.objects = std::mem::take(&mut self.listed);
                 self.synced = true;
                 true
             }
+            Heard::Alive | Heard::Regressed(..) | Heard::Failed(_) => false,
         }
     }
 }
@@ -148,6 +153,8 @@ pub(crate) struct Watches {
     /// NodeClaims and Nodes; `None` where nobody counts them.
     machines: Option<[Shared<SeenMachine>; 2]>,
     changed: Arc<Changes>,
+    /// Never used: nothing here has to be listed again by itself.
+    _restarts: watch::Sender<u64>,
     _tasks: tokio::task::JoinSet<()>,
 }
 
@@ -158,37 +165,45 @@ impl Watches {
         provider: Provider,
         rules: Arc<LabelRules>,
         counts_machines: bool,
+        (meters, ages): (&Meters, &WatchAges),
     ) -> Self {
         let mut tasks = tokio::task::JoinSet::new();
         let changed = Arc::new(Changes::default());
+        let restarts = watch::Sender::new(0);
+        let follower = |resource: &ApiResource, kind, absent| Follower {
+            feed: feed(client, resource),
+            kind,
+            absent,
+            changed: Arc::clone(&changed),
+            restarts: restarts.subscribe(),
+            meters: meters.clone(),
+            ages: ages.clone(),
+        };
         let overlays = Shared::default();
         let pools = Shared::default();
-        tasks.spawn(follow(
-            stream(client, &ApiResource::erase::<NodeOverlay>(&())),
+        let overlays_follower = follower(
+            &ApiResource::erase::<NodeOverlay>(&()),
             "NodeOverlay",
             Absent::IsAnError,
-            Arc::clone(&overlays),
-            Arc::clone(&changed),
-            move |object| seen_overlay(object, &rules),
-        ));
-        tasks.spawn(follow(
-            stream(client, &ApiResource::erase::<NodePool>(&())),
+        );
+        tasks.spawn(
+            overlays_follower.follow(Arc::clone(&overlays), move |object| seen_overlay(object, &rules)),
+        );
+        let pools_follower = follower(
+            &ApiResource::erase::<NodePool>(&()),
             "NodePool",
             Absent::IsAnError,
-            Arc::clone(&pools),
-            Arc::clone(&changed),
-            seen_pool,
-        ));
+        );
+        tasks.spawn(pools_follower.follow(Arc::clone(&pools), seen_pool));
         let node_classes = (provider == Provider::Ec2).then(|| {
             let node_classes = Shared::default();
-            tasks.spawn(follow(
-                stream(client, &ApiResource::erase::<EC2NodeClass>(&())),
+            let follower = follower(
+                &ApiResource::erase::<EC2NodeClass>(&()),
                 "EC2NodeClass",
                 Absent::IsEmpty,
-                Arc::clone(&node_classes),
-                Arc::clone(&changed),
-                |object| object.metadata.clone(),
-            ));
+            );
+            let metadata = |object: &DynamicObject| object.metadata.clone();
+            tasks.spawn(follower.follow(Arc::clone(&node_classes), metadata));
             node_classes
         });
         let machines = counts_machines.then(|| {
@@ -198,14 +213,8 @@ impl Watches {
             ];
             kinds.map(|(resource, kind)| {
                 let mirror = Shared::default();
-                tasks.spawn(follow(
-                    stream(client, &resource),
-                    kind,
-                    Absent::IsEmpty,
-                    Arc::clone(&mirror),
-                    Arc::clone(&changed),
-                    seen_machine,
-                ));
+                let follower = follower(&resource, kind, Absent::IsEmpty);
+                tasks.spawn(follower.follow(Arc::clone(&mirror), seen_machine));
                 mirror
             })
         });
@@ -215,6 +224,7 @@ impl Watches {
             node_classes,
             machines,
             changed,
+            _restarts: restarts,
             _tasks: tasks,
         }
     }
@@ -294,13 +304,13 @@ impl Watches {
     }
 }
 
-fn stream(
-    client: &Client,
-    kind: &ApiResource,
-) -> impl Stream<Item = watcher::Result<Event<DynamicObject>>> + use<> {
+fn feed(client: &Client, kind: &ApiResource) -> Feed {
     let api = Api::<DynamicObject>::all_with(client.clone(), kind);
-    let config = watcher::Config::default();
-    watcher::watcher(api, config).default_backoff()
+    Feed {
+        client: client.clone(),
+        url: api.resource_url().to_owned(),
+        timing: Timing::default(),
+    }
 }
 
 /// What it means that the API server does not serve a kind.
@@ -310,63 +320,82 @@ enum Absent {
     IsEmpty,
 }
 
-async fn follow<T: PartialEq>(
-    stream: impl Stream<Item = watcher::Result<Event<DynamicObject>>>,
+/// Follows one kind.
+struct Follower {
+    feed: Feed,
     kind: &'static str,
     absent: Absent,
-    mirror: Shared<T>,
     changed: Arc<Changes>,
-    read: impl Fn(&DynamicObject) -> T,
-) {
-    let mut stream = std::pin::pin!(stream);
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(event) => {
-                let partial = matches!(event, Event::Init | Event::InitApply(_));
-                let mut mirror = lock(&mirror);
-                if !partial && mirror.error.take().is_some() {
-                    info!(kind, "watching again");
+    restarts: watch::Receiver<u64>,
+    meters: Meters,
+    ages: WatchAges,
+}
+
+impl Follower {
+    async fn follow<T: PartialEq>(self, mirror: Shared<T>, read: impl Fn(&DynamicObject) -> T) {
+        let task = format!("watch {}", self.kind);
+        restarted(&task, &self.meters, || {
+            self.feed.follow(self.restarts.clone(), |heard| {
+                if self.take(heard, &mirror, &read) {
+                    self.changed.notify();
                 }
-                if !mirror.apply(event, &read) {
-                    continue;
-                }
-            }
-            Err(error) if absent == Absent::IsEmpty && is_absent(&error) => {
-                let mut mirror = lock(&mirror);
+            })
+        })
+        .await;
+    }
+
+    /// Takes in what was heard, and says whether anything that counts is new.
+    fn take<T: PartialEq>(
+        &self,
+        heard: Heard<DynamicObject>,
+        mirror: &Shared<T>,
+        read: impl Fn(&DynamicObject) -> T,
+    ) -> bool {
+        let mut mirror = lock(mirror);
+        match heard {
+            Heard::Failed(trouble) if self.absent == Absent::IsEmpty && trouble.code() == Some(404) => {
+                self.ages.works(WHO, self.kind);
                 let known = mirror.synced && mirror.objects.is_empty();
                 mirror.objects.clear();
                 mirror.synced = true;
-                if known {
-                    continue;
-                }
+                !known
             }
-            Err(error) => {
-                let text = explain(kind, &error);
-                let mut mirror = lock(&mirror);
-                if mirror.error.as_ref() != Some(&text) {
-                    warn!(kind, error = %text, "cannot watch; trying again");
+            Heard::Failed(trouble) => {
+                let text = explain(self.kind, &trouble);
+                if self.ages.fails(WHO, self.kind, &text) {
+                    warn!(kind = self.kind, error = %text, "cannot watch; trying again");
                 }
                 mirror.error = Some(text);
+                true
+            }
+            heard => {
+                let is_list = matches!(heard, Heard::ListBegins | Heard::Listed(_) | Heard::ListEnds);
+                if let Heard::Regressed(from, to) = heard {
+                    self.meters.regressed();
+                    warn!(
+                        kind = self.kind,
+                        from, to, "resource versions went back: etcd was restored from a backup"
+                    );
+                }
+                if !is_list && self.ages.works(WHO, self.kind) {
+                    info!(kind = self.kind, "watching again");
+                }
+                let had_error = !is_list && mirror.error.take().is_some();
+                mirror.apply(heard, read) || had_error
             }
         }
-        changed.notify();
     }
 }
 
-/// By its code: where a whole group is absent, the answer is no `Status` and has no reason.
-fn is_absent(error: &watcher::Error) -> bool {
-    matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404)
-}
-
-fn explain(kind: &str, error: &watcher::Error) -> String {
-    match error {
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 404 => format!(
+fn explain(kind: &str, trouble: &Trouble) -> String {
+    match trouble {
+        Trouble::Kube(kube::Error::Api(status)) if status.code == 404 => format!(
             "the cluster does not serve {kind}; install the CRDs (`veneer crds | kubectl apply --server-side -f -`, or Karpenter's own)"
         ),
-        watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.is_forbidden() => {
+        Trouble::Kube(kube::Error::Api(status)) if status.is_forbidden() => {
             format!("not allowed to list and watch {kind}: {}", status.message)
         }
-        other => format!("{kind}: {}", chain(other)),
+        other => format!("{kind}: {other}"),
     }
 }
 
@@ -476,42 +505,42 @@ mod tests {
     #[test]
     fn a_new_list_replaces_the_old_one_at_its_end_and_not_before() {
         let mut mirror = Mirror::default();
-        let mut apply = |event| {
-            mirror.apply(event, seen_pool);
+        let mut apply = |heard| {
+            mirror.apply(heard, seen_pool);
             (mirror.synced, names(&mirror).join(" "))
         };
-        assert_eq!(apply(Event::Init), (false, String::new()));
-        apply(Event::InitApply(object("a")));
-        assert_eq!(apply(Event::InitApply(object("b"))), (false, String::new()));
-        assert_eq!(apply(Event::InitDone), (true, "a b".to_owned()));
-        assert_eq!(apply(Event::Apply(object("c"))), (true, "a b c".to_owned()));
-        assert_eq!(apply(Event::Delete(object("a"))), (true, "b c".to_owned()));
+        assert_eq!(apply(Heard::ListBegins), (false, String::new()));
+        apply(Heard::Listed(object("a")));
+        assert_eq!(apply(Heard::Listed(object("b"))), (false, String::new()));
+        assert_eq!(apply(Heard::ListEnds), (true, "a b".to_owned()));
+        assert_eq!(apply(Heard::Applied(object("c"))), (true, "a b c".to_owned()));
+        assert_eq!(apply(Heard::Deleted(object("a"))), (true, "b c".to_owned()));
 
         // The watch broke, b was deleted meanwhile, and the list that follows is broken off once.
-        apply(Event::Init);
-        assert_eq!(apply(Event::InitApply(object("b"))), (true, "b c".to_owned()));
-        apply(Event::Init);
-        assert_eq!(apply(Event::InitApply(object("c"))), (true, "b c".to_owned()));
-        assert_eq!(apply(Event::InitDone), (true, "c".to_owned()));
+        apply(Heard::ListBegins);
+        assert_eq!(apply(Heard::Listed(object("b"))), (true, "b c".to_owned()));
+        apply(Heard::ListBegins);
+        assert_eq!(apply(Heard::Listed(object("c"))), (true, "b c".to_owned()));
+        assert_eq!(apply(Heard::ListEnds), (true, "c".to_owned()));
     }
 
     #[test]
     fn only_what_counts_is_a_change() {
         let mut mirror = Mirror::default();
-        let mut apply = |event| mirror.apply(event, seen_pool);
-        assert!(!apply(Event::Init));
-        assert!(!apply(Event::InitApply(object("a"))));
-        assert!(apply(Event::InitDone));
+        let mut apply = |heard| mirror.apply(heard, seen_pool);
+        assert!(!apply(Heard::ListBegins));
+        assert!(!apply(Heard::Listed(object("a"))));
+        assert!(apply(Heard::ListEnds));
         let mut same = object("a");
         same.data = serde_json::json!({"status": {"nodes": 3}});
-        assert!(!apply(Event::Apply(same)));
+        assert!(!apply(Heard::Applied(same)));
         let mut other = object("a");
         other
             .annotations_mut()
             .insert("veneer.io/preference.1".to_owned(), "x".to_owned());
-        assert!(apply(Event::Apply(other)));
-        assert!(!apply(Event::Delete(object("b"))));
-        assert!(apply(Event::Delete(object("a"))));
+        assert!(apply(Heard::Applied(other)));
+        assert!(!apply(Heard::Deleted(object("b"))));
+        assert!(apply(Heard::Deleted(object("a"))));
     }
 
     #[test]

@@ -14,10 +14,11 @@ use tracing::{info, warn};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::status::{Owner, Policy};
 
-use crate::lease::{Candidate, Election};
+use crate::lease::{Election, Fence};
 use crate::observe::Watches;
 use crate::standalone;
 use crate::steer::{Decisions, PrometheusError, SteeringSettings};
+use crate::vitals::{Leadership, Vitals};
 use crate::{Health, Metrics, Server, steer, verdicts};
 
 /// Changes that arrive within this time of each other are one pass.
@@ -101,13 +102,18 @@ pub struct Settings {
     pub pending: standalone::Pending,
     /// How replicas agree on one that acts; without, this one always does.
     pub election: Option<Election>,
+    /// How often standalone mode looks whether a Karpenter has come.
+    pub look_for_karpenter_every: Duration,
 }
 
 impl Settings {
     /// The usual settings, without a server.
     #[must_use]
     pub fn new(mode: Mode, provider: Provider, catalogue: Arc<Catalogue>) -> Self {
+        let metrics = Metrics::new();
         Self {
+            health: Health::new(&metrics.watches),
+            metrics,
             mode,
             provider,
             catalogue,
@@ -116,8 +122,6 @@ impl Settings {
             output: Output::Cluster,
             settle: Duration::from_secs(120),
             event_interval: Duration::from_secs(600),
-            metrics: Metrics::new(),
-            health: Health::default(),
             servers: Vec::new(),
             steering: None,
             provisioning: None,
@@ -126,6 +130,7 @@ impl Settings {
             ledger: steer::Known::default(),
             pending: standalone::Pending::default(),
             election: None,
+            look_for_karpenter_every: Duration::from_secs(60),
         }
     }
 
@@ -175,6 +180,12 @@ pub enum Error {
     /// Another replica acts now.
     #[error("this replica no longer leads: {0}")]
     LostLease(String),
+    /// Somebody else provisions nodes here.
+    #[error(transparent)]
+    Rival(#[from] standalone::Error),
+    /// The API server cannot be reached with these settings.
+    #[error("cannot use the kubeconfig for the Lease: {0}")]
+    Connection(Box<kube::Error>),
     /// The text of a dry run could not be written.
     #[error("cannot write the plan: {0}")]
     Output(#[from] io::Error),
@@ -224,15 +235,30 @@ pub async fn run(
     mut settings: Settings,
     shutdown: impl Future<Output = ()>,
 ) -> Result<(), Error> {
+    let election = settings.election.take();
+    let needs_thread = !settings.servers.is_empty()
+        || election
+            .as_ref()
+            .is_some_and(|election| election.cluster.is_some());
+    let vitals = needs_thread.then(Vitals::start).transpose();
+    let vitals = vitals.map_err(Error::Server)?;
     let mut servers = JoinSet::new();
-    for server in settings.servers.drain(..) {
-        servers.spawn(server.run());
+    if let Some(vitals) = &vitals {
+        for server in settings.servers.drain(..) {
+            servers.spawn_on(server.run(), vitals.handle());
+        }
     }
     let (stopping, stop) = watch::channel(false);
-    let election = settings.election.take();
-    let candidate = election.map(|election| Arc::new(Candidate::new(&client, election)));
+    let leadership = match election {
+        Some(election) => {
+            let leadership = Leadership::new(&client, election, vitals.as_ref());
+            let leadership = leadership.map_err(|error| Error::Connection(Box::new(error)))?;
+            Some(Arc::new(leadership))
+        }
+        None => None,
+    };
     let ended = {
-        let mut controllers = pin!(lead(client, settings, candidate.clone(), Stop(stop)));
+        let mut controllers = pin!(lead(client, settings, leadership.clone(), Stop(stop)));
         tokio::select! {
             result = &mut controllers => result,
             () = shutdown => {
@@ -253,8 +279,8 @@ pub async fn run(
         }
     };
     // Only one that still leads has something to give back.
-    if let Some(candidate) = candidate.filter(|_| !matches!(ended, Err(Error::LostLease(_)))) {
-        let _ = timeout(GRACE, candidate.release()).await;
+    if let Some(leadership) = leadership.filter(|_| !matches!(ended, Err(Error::LostLease(_)))) {
+        let _ = timeout(GRACE, leadership.release()).await;
     }
     ended
 }
@@ -263,13 +289,15 @@ pub async fn run(
 async fn lead(
     client: Client,
     settings: Settings,
-    candidate: Option<Arc<Candidate>>,
+    leadership: Option<Arc<Leadership>>,
     stop: Stop,
 ) -> Result<(), Error> {
+    let fence = leadership.as_ref().map(|leadership| leadership.fence());
+    let fence = fence.unwrap_or_default();
     // Without an election provisioning begins at once; a replica that waits for its turn is ready for that.
     settings
         .health
-        .set_provisioning_waits(settings.provisioning.is_some() && candidate.is_none());
+        .set_provisioning_waits(settings.provisioning.is_some() && leadership.is_none());
     if !settings.node_overlay_gate {
         info!("the feature gate NodeOverlay is off: overlays are left alone");
         settings.health.set_ready();
@@ -277,18 +305,12 @@ async fn lead(
             return Ok(());
         }
         let provisioning = async {
-            if let Some(candidate) = &candidate {
-                candidate.acquire().await;
+            if let Some(leadership) = &leadership {
+                leadership.acquire().await;
             }
-            let lost = async {
-                match &candidate {
-                    Some(candidate) => Err(Error::LostLease(candidate.hold().await)),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
-                lost = lost => lost,
-                () = provision(client, &settings) => Ok(()),
+                why = lost(leadership.as_deref()) => Err(Error::LostLease(why)),
+                ended = provision(client, &settings, fence) => ended,
             }
         };
         return tokio::select! {
@@ -301,7 +323,13 @@ async fn lead(
         .steering
         .as_ref()
         .is_some_and(SteeringSettings::counts_machines);
-    let watches = Watches::start(&client, settings.provider, rules, counts_machines);
+    let watches = Watches::start(
+        &client,
+        settings.provider,
+        rules,
+        counts_machines,
+        (&settings.metrics.provisioning, settings.health.watches()),
+    );
     while !watches.synced() {
         tokio::select! {
             () = watches.changed() => {}
@@ -312,25 +340,33 @@ async fn lead(
         }
     }
     settings.health.set_ready();
-    if let Some(candidate) = &candidate {
+    if let Some(leadership) = &leadership {
         tokio::select! {
-            () = candidate.acquire() => {}
+            () = leadership.acquire() => {}
             () = stop.wait() => return Ok(()),
         }
     }
-    let lost = async {
-        match candidate {
-            Some(candidate) => candidate.hold().await,
-            None => std::future::pending().await,
-        }
-    };
     tokio::select! {
-        result = act(client, settings, watches, stop) => result,
-        why = lost => Err(Error::LostLease(why)),
+        result = act(client, settings, watches, stop, fence) => result,
+        why = lost(leadership.as_deref()) => Err(Error::LostLease(why)),
     }
 }
 
-async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Stop) -> Result<(), Error> {
+/// Waits until this replica leads no more.
+async fn lost(leadership: Option<&Leadership>) -> String {
+    match leadership {
+        Some(leadership) => leadership.lost().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn act(
+    client: Client,
+    mut settings: Settings,
+    watches: Watches,
+    stop: Stop,
+    fence: Fence,
+) -> Result<(), Error> {
     let printer = match std::mem::replace(&mut settings.output, Output::Cluster) {
         Output::Cluster => None,
         Output::Text(text) => Some(Printer(Arc::new(Mutex::new(text)))),
@@ -351,33 +387,34 @@ async fn act(client: Client, mut settings: Settings, watches: Watches, stop: Sto
     }
     tokio::select! {
         ended = async { tokio::try_join!(verdicts, steering) } => ended.map(|_| ()),
-        () = provision(provisioner, &settings) => Ok(()),
+        ended = provision(provisioner, &settings, fence) => ended,
     }
 }
 
-/// Provisions or keeps spares, if that was asked for; never ends.
-async fn provision(client: Client, settings: &Settings) {
+/// Provisions or keeps spares, if that was asked for; ends only where a Karpenter provisions.
+async fn provision(client: Client, settings: &Settings, fence: Fence) -> Result<(), Error> {
+    let shown = standalone::Shown {
+        health: settings.health.clone(),
+        pending: settings.pending.clone(),
+        ledger: settings.ledger.clone(),
+        fence,
+    };
     match &settings.provisioning {
         Some(provisioning) => {
-            let provisioning = provisioning.clone();
-            let shown = standalone::Shown {
-                health: settings.health.clone(),
-                pending: settings.pending.clone(),
-                ledger: settings.ledger.clone(),
-            };
+            standalone::wait_until_alone(&client, &settings.health).await?;
             // On the heap: it is large, and most runs do without it.
-            Box::pin(standalone::run(client, provisioning, shown)).await;
+            let provisioning = Box::pin(standalone::run(client.clone(), provisioning.clone(), shown));
+            tokio::select! {
+                () = provisioning => Ok(()),
+                rival = standalone::watch_for_rival(&client, settings.look_for_karpenter_every) => Err(rival.into()),
+            }
         }
         None if settings.spares_beside => {
             let catalogue = Arc::clone(&settings.catalogue);
             let clock = standalone::Clock::default();
-            Box::pin(standalone::run_beside(
-                client,
-                catalogue,
-                settings.node_overlay_gate,
-                clock,
-            ))
-            .await;
+            let gate = settings.node_overlay_gate;
+            Box::pin(standalone::run_beside(client, catalogue, gate, clock, shown)).await;
+            Ok(())
         }
         None => std::future::pending().await,
     }

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::standalone::Pending;
+use crate::watch_ages::WatchAges;
 use crate::{Decisions, Metrics};
 
 const METRICS_OPTION: &str = "--metrics-bind-address";
@@ -52,9 +53,25 @@ struct State {
     /// Whether provisioning has begun and not seen everything yet.
     provisioning_waits: AtomicBool,
     fault: Mutex<Option<String>>,
+    watches: WatchAges,
+    /// Why it is not known whether another provisioner runs here.
+    guard_fault: Mutex<Option<String>>,
 }
 
 impl Health {
+    /// Nothing is ready yet; the watches are those that metrics show too.
+    pub(crate) fn new(watches: &WatchAges) -> Self {
+        Self(Arc::new(State {
+            watches: watches.clone(),
+            ..State::default()
+        }))
+    }
+
+    /// How the watches are.
+    pub(crate) fn watches(&self) -> &WatchAges {
+        &self.0.watches
+    }
+
     pub(crate) fn set_ready(&self) {
         self.0.listed.store(true, Ordering::Relaxed);
     }
@@ -69,15 +86,34 @@ impl Health {
         *self.0.fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
     }
 
+    /// Why it is not known whether another provisioner runs here, if it is not.
+    pub(crate) fn set_guard_fault(&self, fault: Option<String>) {
+        *self.0.guard_fault.lock().unwrap_or_else(PoisonError::into_inner) = fault;
+    }
+
     /// Why the process is not ready.
     fn trouble(&self) -> Option<String> {
+        let dead = || {
+            let dead = self.0.watches.dead(None);
+            let dead: Vec<String> = dead.iter().map(ToString::to_string).collect();
+            (!dead.is_empty()).then(|| dead.join("; "))
+        };
+        let waits = |what: &str| match dead() {
+            Some(dead) => Some(format!("{what}; {dead}")),
+            None => Some(what.to_owned()),
+        };
         if !self.0.listed.load(Ordering::Relaxed) {
-            return Some("waiting for the first list of objects".to_owned());
+            return waits("waiting for the first list of objects");
         }
         if self.0.provisioning_waits.load(Ordering::Relaxed) {
-            return Some(
-                "waiting for the first list of pods, nodes and what else provisioning looks at".to_owned(),
-            );
+            return waits("waiting for the first list of pods, nodes and what else provisioning looks at");
+        }
+        if let Some(dead) = dead() {
+            return Some(dead);
+        }
+        let guard_fault = self.0.guard_fault.lock().unwrap_or_else(PoisonError::into_inner);
+        if guard_fault.is_some() {
+            return guard_fault.clone();
         }
         self.0
             .fault
@@ -216,6 +252,8 @@ impl Server {
 
     /// Answers until it is dropped.
     pub async fn run(self) -> io::Result<()> {
-        axum::serve(self.listener, self.router).await
+        // On whichever runtime this runs; it may have been bound on another.
+        let listener = TcpListener::from_std(self.listener.into_std()?)?;
+        axum::serve(listener, self.router).await
     }
 }

@@ -237,6 +237,9 @@ impl Cycle {
             pass.plan.look_again(now);
             return pass;
         }
+        if snapshot.is_stale {
+            return pass;
+        }
         snapshot.nominations = self.nominations(&demand, now);
         if let Some(ledger) = &self.ledger {
             snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);

@@ -546,8 +546,10 @@ async fn standalone_mode_works_with_the_rights_of_the_chart_and_uses_them() {
     let rights = installed.rights();
     // An object is read after a conflict only, a pod is deleted when its node's time is up, and there are no spares here.
     // Overlays are made by patches (server-side apply), for which the API server asks for the right to create too.
+    // Reviews are asked for only where something looks like a Karpenter.
     let rare = [
         "create nodeoverlays.karpenter.sh",
+        "create subjectaccessreviews.authorization.k8s.io",
         "delete pods.",
         "get nodeclaims.karpenter.sh",
         "get nodepools.karpenter.sh",

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 use support::veneer;
 use veneer_api::{NodeClaim, NodePool};
 use veneer_engine::quantity::Quantity;
-use veneer_testbed::workload;
+use veneer_testbed::{Part, workload};
 
 /// What `veneer simulate` would launch for the cluster as it is: pool, type, capacity type and zone.
 fn predicted(bed: &Bed) -> BTreeMap<String, usize> {
@@ -273,15 +273,35 @@ fn a_pool_that_is_deleted_while_it_launches_takes_its_claims_along_and_others_ta
     drop(running);
 }
 
-#[test]
-fn it_does_not_start_beside_a_running_karpenter() {
-    let bed = Bed::start();
+/// A Deployment that looks like Karpenter, and the right that makes it one.
+fn karpenter(bed: &Bed) {
     let labels = json!({"app.kubernetes.io/name": "karpenter"});
+    bed.create(json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "karpenter"},
+        "rules": [{"apiGroups": ["karpenter.sh"], "resources": ["nodeclaims"], "verbs": ["create"]}]}));
+    bed.create(
+        json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "karpenter"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "karpenter"},
+        "subjects": [{"kind": "ServiceAccount", "name": "karpenter", "namespace": "default"}]}),
+    );
     bed.create(json!({"apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "karpenter", "labels": labels}, "spec": {
             "replicas": 1, "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [
+            "template": {"metadata": {"labels": labels}, "spec": {"serviceAccountName": "karpenter", "containers": [
                 {"name": "controller", "image": "registry.example/karpenter:1"}]}}}}));
+}
+
+fn started(bed: &Bed, running: &mut bed::Process) {
+    bed.eventually("it starts", || {
+        assert!(running.0.try_wait().unwrap().is_none(), "{}", bed.log());
+        let started = bed.log().contains("everything was listed");
+        expect((started, true))
+    });
+}
+
+#[test]
+fn it_does_not_start_beside_a_running_karpenter() {
+    let bed = Bed::start();
+    karpenter(&bed);
     let mut refused = bed.veneer(&[]);
     let status = refused.0.wait().unwrap();
     assert_eq!(status.code(), Some(2));
@@ -290,9 +310,31 @@ fn it_does_not_start_beside_a_running_karpenter() {
 
     bed.scale("karpenter", 0);
     let mut running = bed.veneer(&[]);
-    bed.eventually("it starts", || {
+    started(&bed, &mut running);
+}
+
+#[test]
+fn it_waits_for_an_api_server_and_ends_when_a_karpenter_comes() {
+    let mut bed = Bed::start();
+    // Anybody can make one that looks like it.
+    let labels = json!({"app.kubernetes.io/name": "karpenter"});
+    bed.create(json!({"apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": "decoy", "labels": labels}, "spec": {
+            "replicas": 1, "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [
+                {"name": "controller", "image": "registry.example/decoy:1"}]}}}}));
+    bed.cluster.stop_part(Part::ApiServer);
+    let mut running = bed.veneer(&["--look-for-karpenter-every", "200ms"]);
+    bed.eventually("it says what it waits for", || {
         assert!(running.0.try_wait().unwrap().is_none(), "{}", bed.log());
-        let started = bed.log().contains("everything was listed");
-        expect((started, true))
+        expect((bed.log().contains("cannot watch; trying again"), true))
     });
+    bed.cluster.start_part(Part::ApiServer).unwrap();
+    started(&bed, &mut running);
+
+    karpenter(&bed);
+    let status = running.0.wait().unwrap();
+    assert_eq!(status.code(), Some(2));
+    let log = bed.log();
+    assert!(log.contains("scale deployment karpenter --replicas=0"), "{log}");
 }

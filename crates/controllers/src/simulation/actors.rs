@@ -34,7 +34,11 @@ fn pod(app: &str, name: &str, milli_cpu: u64) -> Value {
 }
 
 fn path_of(plural: &str, object: &Value) -> Path {
-    Path::of(plural, text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+    Path::of(
+        plural,
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name"),
+    )
 }
 
 fn time(object: &Value, pointer: &str) -> Option<Timestamp> {
@@ -74,7 +78,10 @@ impl Inner {
             for _ in alive.len()..workload.replicas {
                 self.pods += 1;
                 let name = format!("{app}-{}", self.pods);
-                drop(self.api.create("pods", "default", pod(&app, &name, workload.milli_cpu), now));
+                drop(
+                    self.api
+                        .create("pods", "default", pod(&app, &name, workload.milli_cpu), now),
+                );
             }
             // Those that wait go first.
             alive.sort_by_key(|pod| !text(pod, "/spec/nodeName").is_empty());
@@ -91,7 +98,10 @@ impl Inner {
             let taints = node.pointer("/spec/taints").and_then(Value::as_array);
             let is_closed = taints.is_some_and(|list| !list.is_empty()) || is_deleting(&node);
             let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-            let is_ready = conditions.into_iter().flatten().any(|one| text(one, "/status") == "True");
+            let is_ready = conditions
+                .into_iter()
+                .flatten()
+                .any(|one| text(one, "/status") == "True");
             if !is_closed && is_ready {
                 let name = text(&node, "/metadata/name").to_owned();
                 room.insert(name, milli(text(&node, "/status/allocatable/cpu")));
@@ -103,7 +113,10 @@ impl Inner {
                 *free = free.saturating_sub(cpu(pod));
             }
         }
-        for pod in pods.iter().filter(|pod| text(pod, "/spec/nodeName").is_empty() && !is_deleting(pod)) {
+        for pod in pods
+            .iter()
+            .filter(|pod| text(pod, "/spec/nodeName").is_empty() && !is_deleting(pod))
+        {
             let nominated = text(pod, "/status/nominatedNodeName");
             let fits = |node: &str| room.get(node).is_some_and(|free| *free >= cpu(pod));
             let node = if fits(nominated) {
@@ -125,9 +138,12 @@ impl Inner {
                 }
                 None => self.api.edit(&path, |pod| {
                     if pod.pointer("/status/conditions").is_none() {
-                        super::api_server::merge(pod, &json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
+                        super::api_server::merge(
+                            pod,
+                            &json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False",
                             "reason": "Unschedulable", "message": "0/0 nodes are available",
-                            "lastTransitionTime": seconds(now)}]}}));
+                            "lastTransitionTime": seconds(now)}]}}),
+                        );
                     }
                 }),
             }
@@ -165,14 +181,22 @@ impl Inner {
                 }
             }
         }
-        let instances: Vec<_> = self.cloud.instances.values().filter(|one| one.is_up() && one.joins <= now).cloned().collect();
+        let instances: Vec<_> = self
+            .cloud
+            .instances
+            .values()
+            .filter(|one| one.is_up() && one.joins <= now)
+            .cloned()
+            .collect();
         for instance in instances {
             let name = format!("{}.internal", instance.id);
             if nodes.iter().any(|node| text(node, "/metadata/name") == name) {
                 continue;
             }
             let mut types = self.catalogue.types.iter();
-            let Some(known) = types.find(|one| *one.name == *instance.instance_type) else { continue };
+            let Some(known) = types.find(|one| *one.name == *instance.instance_type) else {
+                continue;
+            };
             let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {
                     "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
                     "node.kubernetes.io/instance-type": instance.instance_type,
@@ -189,10 +213,14 @@ impl Inner {
     fn budgets(&mut self) {
         for budget in self.api.all("poddisruptionbudgets") {
             let allowed = self.api.disruptions_allowed(&budget);
-            self.api.edit(&path_of("poddisruptionbudgets", &budget), |budget| {
-                super::api_server::merge(budget, &json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": 0,
-                    "desiredHealthy": 0, "expectedPods": 0, "observedGeneration": 1}}));
-            });
+            self.api
+                .edit(&path_of("poddisruptionbudgets", &budget), |budget| {
+                    super::api_server::merge(
+                        budget,
+                        &json!({"status": {"disruptionsAllowed": allowed, "currentHealthy": 0,
+                    "desiredHealthy": 0, "expectedPods": 0, "observedGeneration": 1}}),
+                    );
+                });
         }
     }
 }

@@ -115,7 +115,11 @@ pub(super) fn is_deleting(object: &Value) -> bool {
 }
 
 fn key_of(object: &Value) -> String {
-    format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+    format!(
+        "{}/{}",
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name")
+    )
 }
 
 fn is_held(object: &Value) -> bool {
@@ -132,7 +136,9 @@ pub(super) fn merge(into: &mut Value, patch: &Value) {
     if !into.is_object() {
         *into = json!({});
     }
-    let Some(target) = into.as_object_mut() else { return };
+    let Some(target) = into.as_object_mut() else {
+        return;
+    };
     for (key, value) in fields {
         if value.is_null() {
             target.remove(key);
@@ -153,10 +159,17 @@ impl ApiServer {
     }
 
     pub(super) fn get(&self, path: &Path) -> Result<Arc<Value>, Refusal> {
-        let found = self.objects.get(&path.plural).and_then(|all| all.get(&path.key()));
-        found
-            .cloned()
-            .ok_or_else(|| refuse(404, "NotFound", format!("{} \"{}\" not found", path.plural, path.name)))
+        let found = self
+            .objects
+            .get(&path.plural)
+            .and_then(|all| all.get(&path.key()));
+        found.cloned().ok_or_else(|| {
+            refuse(
+                404,
+                "NotFound",
+                format!("{} \"{}\" not found", path.plural, path.name),
+            )
+        })
     }
 
     fn note(&mut self, kind: &'static str, plural: &str, object: Arc<Value>) {
@@ -208,7 +221,11 @@ impl ApiServer {
         }
         let key = key_of(&object);
         if self.objects.get(plural).is_some_and(|all| all.contains_key(&key)) {
-            return Err(refuse(409, "AlreadyExists", format!("{plural} \"{key}\" already exists")));
+            return Err(refuse(
+                409,
+                "AlreadyExists",
+                format!("{plural} \"{key}\" already exists"),
+            ));
         }
         self.uids += 1;
         // Uids of before a restore do not come back.
@@ -267,24 +284,40 @@ impl ApiServer {
         {
             let fields = json!([{"manager": manager, "operation": "Update", "subresource": "status", "fieldsType": "FieldsV1",
                 "fieldsV1": {"f:status": {"f:nominatedNodeName": {}}}}]);
-            Self::set(&mut object, "managedFields", if node.is_null() { json!([]) } else { fields });
+            Self::set(
+                &mut object,
+                "managedFields",
+                if node.is_null() { json!([]) } else { fields },
+            );
         }
         if object == *known {
             return Ok(known);
         }
         if object.get("spec") != known.get("spec") {
-            let generation = known.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or(1);
+            let generation = known
+                .pointer("/metadata/generation")
+                .and_then(Value::as_i64)
+                .unwrap_or(1);
             Self::set(&mut object, "generation", (generation + 1).into());
         }
         Ok(self.store(&path.plural, object, "MODIFIED"))
     }
 
     /// Deletes an object; one that is held stays until its holders let go, a pod on a node until its kubelet has ended it.
-    pub(super) fn delete(&mut self, path: &Path, options: &Value, now: Timestamp) -> Result<Arc<Value>, Refusal> {
+    pub(super) fn delete(
+        &mut self,
+        path: &Path,
+        options: &Value,
+        now: Timestamp,
+    ) -> Result<Arc<Value>, Refusal> {
         let known = self.get(path)?;
         let wanted = text(options, "/preconditions/uid");
         if !wanted.is_empty() && wanted != text(&known, "/metadata/uid") {
-            return Err(refuse(409, "Conflict", "the uid in the precondition is that of another object"));
+            return Err(refuse(
+                409,
+                "Conflict",
+                "the uid in the precondition is that of another object",
+            ));
         }
         if is_deleting(&known) {
             return Ok(known);
@@ -330,7 +363,11 @@ impl ApiServer {
             }
             let allowed = self.disruptions_allowed(&budget);
             if allowed == 0 {
-                return Err(refuse(429, "TooManyRequests", "Cannot evict pod as it would violate the pod's disruption budget."));
+                return Err(refuse(
+                    429,
+                    "TooManyRequests",
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                ));
             }
         }
         let options = eviction.get("deleteOptions").cloned().unwrap_or_default();
@@ -341,16 +378,31 @@ impl ApiServer {
         let app = text(budget, "/spec/selector/matchLabels/app");
         let pods = self.all("pods");
         let healthy = pods.iter().filter(|pod| {
-            text(pod, "/metadata/labels/app") == app && !is_deleting(pod) && !text(pod, "/spec/nodeName").is_empty()
+            text(pod, "/metadata/labels/app") == app
+                && !is_deleting(pod)
+                && !text(pod, "/spec/nodeName").is_empty()
         });
-        let least = budget.pointer("/spec/minAvailable").and_then(Value::as_u64).unwrap_or(0);
+        let least = budget
+            .pointer("/spec/minAvailable")
+            .and_then(Value::as_u64)
+            .unwrap_or(0);
         (healthy.count() as u64).saturating_sub(least)
     }
 
     /// A page of a list, and where the next one begins. A page is of the moment at which the first one was made.
-    pub(super) fn list(&mut self, plural: &str, limit: usize, token: &str) -> Result<Value, Refusal> {
+    pub(super) fn list(
+        &mut self,
+        plural: &str,
+        limit: usize,
+        token: &str,
+        field: &str,
+    ) -> Result<Value, Refusal> {
         let (version, mut items) = if token.is_empty() {
-            (self.versions, self.all(plural))
+            let (path, wanted) = field.split_once('=').unwrap_or_default();
+            let pointer = format!("/{}", path.replace('.', "/"));
+            let mut items = self.all(plural);
+            items.retain(|item| path.is_empty() || text(item, &pointer) == wanted);
+            (self.versions, items)
         } else {
             let page = self.pages.remove(token);
             page.ok_or_else(|| refuse(410, "Expired", "the provided continue parameter is too old"))?
@@ -362,8 +414,10 @@ impl ApiServer {
             self.pages.insert(next.clone(), (version, rest));
         }
         let items: Vec<&Value> = items.iter().map(AsRef::as_ref).collect();
-        Ok(json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string(), "continue": next},
-            "items": items}))
+        Ok(
+            json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version.to_string(), "continue": next},
+            "items": items}),
+        )
     }
 
     pub(super) fn forget_pages(&mut self) {
@@ -377,7 +431,12 @@ impl ApiServer {
         }
         let from = self.log.partition_point(|change| change.version <= version);
         let changes = self.log.get(from..).unwrap_or_default().iter();
-        Some(changes.filter(|change| change.plural == plural).cloned().collect())
+        Some(
+            changes
+                .filter(|change| change.plural == plural)
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Forgets the log: watches that are behind are told that they are too late.

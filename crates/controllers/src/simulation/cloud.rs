@@ -72,7 +72,11 @@ fn decode(text: &str) -> String {
     while let Some(byte) = bytes.next() {
         match byte {
             b'%' => {
-                let hex: String = [bytes.next(), bytes.next()].into_iter().flatten().map(char::from).collect();
+                let hex: String = [bytes.next(), bytes.next()]
+                    .into_iter()
+                    .flatten()
+                    .map(char::from)
+                    .collect();
                 out.push(u8::from_str_radix(&hex, 16).unwrap_or(b'?'));
             }
             b'+' => out.push(b' '),
@@ -106,7 +110,13 @@ fn answer(action: &str, inner: &str) -> (u16, String) {
 
 impl Cloud {
     /// Answers a request. `zones` are those of the subnets; `types` what is offered.
-    pub(super) fn answer(&mut self, form: &Form, types: &[String], now: Timestamp, rng: &mut Rng) -> (u16, String) {
+    pub(super) fn answer(
+        &mut self,
+        form: &Form,
+        types: &[String],
+        now: Timestamp,
+        rng: &mut Rng,
+    ) -> (u16, String) {
         let action = form.get("Action").map(String::as_str).unwrap_or_default();
         match action {
             "DescribeSubnets" => answer(
@@ -125,11 +135,16 @@ impl Cloud {
                 let mut text = String::new();
                 for name in types {
                     for zone in ["us-east-1a", "us-east-1b"] {
-                        let item = format!("<item><instanceType>{name}</instanceType><location>{zone}</location></item>");
+                        let item = format!(
+                            "<item><instanceType>{name}</instanceType><location>{zone}</location></item>"
+                        );
                         text.push_str(&item);
                     }
                 }
-                answer(action, &format!("<instanceTypeOfferingSet>{text}</instanceTypeOfferingSet>"))
+                answer(
+                    action,
+                    &format!("<instanceTypeOfferingSet>{text}</instanceTypeOfferingSet>"),
+                )
             }
             "DescribeSpotPriceHistory" => answer(action, "<spotPriceHistorySet/>"),
             "DescribeLaunchTemplates" => answer(action, "<launchTemplates/>"),
@@ -150,7 +165,10 @@ impl Cloud {
 
     fn fleet(&mut self, form: &Form, now: Timestamp, rng: &mut Rng) -> (u16, String) {
         let token = form.get("ClientToken").cloned().unwrap_or_default();
-        let words: String = form.iter().map(|(key, value)| format!("{key}={value}&")).collect();
+        let words: String = form
+            .iter()
+            .map(|(key, value)| format!("{key}={value}&"))
+            .collect();
         if let Some((known, text)) = self.tokens.get(&token) {
             return if *known == words {
                 (200, text.clone())
@@ -170,16 +188,24 @@ impl Cloud {
         let mut chosen = None;
         for config in 1.. {
             let prefix = format!("LaunchTemplateConfigs.{config}");
-            if !form.contains_key(&format!("{prefix}.LaunchTemplateSpecification.LaunchTemplateName")) {
+            if !form.contains_key(&format!(
+                "{prefix}.LaunchTemplateSpecification.LaunchTemplateName"
+            )) {
                 break;
             }
             for at in 1.. {
                 let of = |field: &str| form.get(&format!("{prefix}.Overrides.{at}.{field}")).cloned();
                 let Some(name) = of("InstanceType") else { break };
-                let (zone, subnet) = (of("AvailabilityZone").unwrap_or_default(), of("SubnetId").unwrap_or_default());
+                let (zone, subnet) = (
+                    of("AvailabilityZone").unwrap_or_default(),
+                    of("SubnetId").unwrap_or_default(),
+                );
                 if self.short.contains(&name) {
                     // Writing to a string cannot fail.
-                    drop(write!(errors, "<item><errorCode>InsufficientInstanceCapacity</errorCode><errorMessage>none</errorMessage><launchTemplateAndOverrides><overrides><instanceType>{name}</instanceType><availabilityZone>{zone}</availabilityZone><subnetId>{subnet}</subnetId></overrides></launchTemplateAndOverrides></item>"));
+                    let _ = write!(
+                        errors,
+                        "<item><errorCode>InsufficientInstanceCapacity</errorCode><errorMessage>none</errorMessage><launchTemplateAndOverrides><overrides><instanceType>{name}</instanceType><availabilityZone>{zone}</availabilityZone><subnetId>{subnet}</subnetId></overrides></launchTemplateAndOverrides></item>"
+                    );
                 } else if chosen.is_none() {
                     chosen = Some((name, zone, subnet));
                 }
@@ -227,7 +253,9 @@ impl Cloud {
     fn describe(&self, form: &Form, now: Timestamp) -> (u16, String) {
         let mut wanted = None;
         for at in 1.. {
-            let Some(name) = form.get(&format!("Filter.{at}.Name")) else { break };
+            let Some(name) = form.get(&format!("Filter.{at}.Name")) else {
+                break;
+            };
             if name == "instance-id" {
                 wanted = Some(listed(form, &format!("Filter.{at}.Value")));
             }
@@ -237,44 +265,66 @@ impl Cloud {
                 && one.state(now) != "terminated"
                 && wanted.as_ref().is_none_or(|ids| ids.contains(&one.id.as_str()))
         });
-        let from: usize = form.get("NextToken").and_then(|token| token.parse().ok()).unwrap_or(0);
+        let from: usize = form
+            .get("NextToken")
+            .and_then(|token| token.parse().ok())
+            .unwrap_or(0);
         let shown: Vec<&Instance> = shown.skip(from).collect();
         let mut text = String::new();
         for one in shown.iter().take(PAGE) {
             let mut tags = String::new();
             for (key, value) in &one.tags {
-                drop(write!(tags, "<item><key>{key}</key><value>{value}</value></item>"));
+                let _ = write!(tags, "<item><key>{key}</key><value>{value}</value></item>");
             }
-            let lifecycle = if one.is_spot { "<instanceLifecycle>spot</instanceLifecycle>" } else { "" };
-            drop(write!(
+            let lifecycle = if one.is_spot {
+                "<instanceLifecycle>spot</instanceLifecycle>"
+            } else {
+                ""
+            };
+            let _ = write!(
                 text,
                 "<item><instancesSet><item><instanceId>{}</instanceId><imageId>ami-1</imageId><instanceState><name>{}</name></instanceState><instanceType>{}</instanceType><launchTime>{}</launchTime><placement><availabilityZone>{}</availabilityZone></placement><subnetId>{}</subnetId>{lifecycle}<groupSet><item><groupId>sg-1</groupId></item></groupSet><tagSet>{tags}</tagSet></item></instancesSet></item>",
-                one.id, one.state(now), one.instance_type, one.launched, one.zone, one.subnet,
-            ));
+                one.id,
+                one.state(now),
+                one.instance_type,
+                one.launched,
+                one.zone,
+                one.subnet,
+            );
         }
         let next = if shown.len() > PAGE {
             format!("<nextToken>{}</nextToken>", from + PAGE)
         } else {
             String::new()
         };
-        answer("DescribeInstances", &format!("<reservationSet>{text}</reservationSet>{next}"))
+        answer(
+            "DescribeInstances",
+            &format!("<reservationSet>{text}</reservationSet>{next}"),
+        )
     }
 
     fn terminate(&mut self, form: &Form, now: Timestamp, rng: &mut Rng) -> (u16, String) {
         let ids = listed(form, "InstanceId");
         for id in &ids {
-            let gone = self.instances.get(*id).is_none_or(|one| one.state(now) == "terminated");
+            let gone = self
+                .instances
+                .get(*id)
+                .is_none_or(|one| one.state(now) == "terminated");
             if gone {
                 let message = format!("The instance ID '{id}' does not exist");
                 return refused("InvalidInstanceID.NotFound", &message);
             }
         }
         let blocks = seeded!(BatchBlocks) && ids.iter().any(|id| self.refused.contains(*id));
-        let protected = ids.iter().find(|id| self.instances.get(**id).is_some_and(|one| one.is_protected));
+        let protected = ids
+            .iter()
+            .find(|id| self.instances.get(**id).is_some_and(|one| one.is_protected));
         if blocks || protected.is_some() {
             self.refused.extend(ids.iter().map(|id| (*id).to_owned()));
             let id = protected.copied().unwrap_or_default();
-            let message = format!("The instance '{id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again.");
+            let message = format!(
+                "The instance '{id}' may not be terminated. Modify its 'disableApiTermination' instance attribute and try again."
+            );
             return refused("OperationNotPermitted", &message);
         }
         for id in ids {

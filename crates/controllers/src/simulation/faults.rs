@@ -21,6 +21,8 @@ pub(super) enum Rude {
     HalfAnswer,
     /// It takes seconds.
     Slow,
+    /// It is carried out at once, and the answer takes seconds.
+    LateAnswer,
     /// A watch stays open and brings nothing.
     Silent,
 }
@@ -31,12 +33,15 @@ pub(super) struct Window {
     from: Duration,
     until: Duration,
     plural: &'static str,
+    /// Whom it is about, if not everybody.
+    replica: Option<usize>,
     rude: Rude,
 }
 
 impl Window {
-    fn is_open(&self, plural: &str, at: Duration) -> bool {
-        (self.from..self.until).contains(&at) && self.plural == plural
+    fn is_open(&self, plural: &str, replica: usize, at: Duration) -> bool {
+        let is_meant = self.replica.is_none_or(|meant| meant == replica);
+        (self.from..self.until).contains(&at) && self.plural == plural && is_meant
     }
 }
 
@@ -87,25 +92,45 @@ impl Faults {
                 from,
                 until: until.min(lasts),
                 plural,
+                replica: rng.chance(0.4).then(|| usize::from(rng.chance(0.5))),
                 rude,
             })
         });
+        let mut windows: Vec<Window> = windows.collect();
+        // The worst that can happen to a Lease: late answers, then none, for one replica alone.
+        for replica in 0..2 {
+            if rng.chance(0.3) {
+                let from = Duration::from_secs(rng.below(lasts.as_secs()));
+                let cut = from + Duration::from_secs(20 + rng.below(20));
+                let parts = [
+                    (Rude::LateAnswer, from, cut),
+                    (Rude::Cut, cut, cut + Duration::from_secs(40)),
+                ];
+                windows.extend(parts.map(|(rude, from, until)| Window {
+                    from,
+                    until: until.min(lasts),
+                    plural: "leases",
+                    replica: Some(replica),
+                    rude,
+                }));
+            }
+        }
         Self {
             on: true,
-            windows: windows.collect(),
+            windows,
             rate: [0.0, 0.01, 0.04].get(pick(&mut rng, 3)).copied().unwrap_or(0.0),
         }
     }
 
     /// What goes wrong with a request now, if anything does.
-    pub(super) fn request(&self, plural: &str, at: Duration, rng: &mut Rng) -> Option<Rude> {
+    pub(super) fn request(&self, plural: &str, replica: usize, at: Duration, rng: &mut Rng) -> Option<Rude> {
         if !self.on {
             return None;
         }
         let window = self
             .windows
             .iter()
-            .find(|window| window.is_open(plural, at) && window.rude != Rude::Silent);
+            .find(|window| window.is_open(plural, replica, at) && window.rude != Rude::Silent);
         if let Some(window) = window {
             return Some(window.rude);
         }
@@ -119,20 +144,27 @@ impl Faults {
             Rude::LostAnswer,
             Rude::HalfAnswer,
             Rude::Slow,
+            Rude::LateAnswer,
         ];
-        usize::try_from(rng.below(6)).ok().and_then(|at| kinds.get(at)).copied()
+        usize::try_from(rng.below(7))
+            .ok()
+            .and_then(|at| kinds.get(at))
+            .copied()
     }
 
     /// Whether the open watches of a kind bring nothing now.
-    pub(super) fn is_silent(&self, plural: &str, at: Duration) -> bool {
+    pub(super) fn is_silent(&self, plural: &str, replica: usize, at: Duration) -> bool {
         let mut windows = self.windows.iter();
-        self.on && windows.any(|window| window.is_open(plural, at) && window.rude == Rude::Silent)
+        self.on && windows.any(|window| window.is_open(plural, replica, at) && window.rude == Rude::Silent)
     }
 
     /// Whether the open watches of a kind are ended now.
-    pub(super) fn is_cut(&self, plural: &str, at: Duration) -> bool {
+    pub(super) fn is_cut(&self, plural: &str, replica: usize, at: Duration) -> bool {
         let mut windows = self.windows.iter();
-        self.on && windows.any(|window| window.is_open(plural, at) && matches!(window.rude, Rude::Forbidden | Rude::Cut))
+        self.on
+            && windows.any(|window| {
+                window.is_open(plural, replica, at) && matches!(window.rude, Rude::Forbidden | Rude::Cut)
+            })
     }
 
     /// How long something takes on the way.

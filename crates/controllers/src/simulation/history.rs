@@ -57,7 +57,10 @@ fn pool(name: &str, capacity: &[&str]) -> Value {
 /// A pool that fits no type.
 fn unreadable_pool(name: &str) -> Value {
     let mut pool = pool(name, &["on-demand"]);
-    merge(&mut pool, &json!({"metadata": {"labels": {"unreadable": "true"}}, "spec": {"weight": {"of": "gold"}}}));
+    merge(
+        &mut pool,
+        &json!({"metadata": {"labels": {"unreadable": "true"}}, "spec": {"weight": {"of": "gold"}}}),
+    );
     pool
 }
 
@@ -100,7 +103,14 @@ impl Sim {
             keeps_log,
         };
         let spot = rng.chance(0.3);
-        sim.furnish(if spot { &["spot", "on-demand"] } else { &["on-demand"] }, rng.chance(0.4));
+        sim.furnish(
+            if spot {
+                &["spot", "on-demand"]
+            } else {
+                &["on-demand"]
+            },
+            rng.chance(0.4),
+        );
         sim
     }
 
@@ -116,13 +126,19 @@ impl Sim {
         self.with(|inner| {
             inner.api.create("namespaces", "", namespace, now).unwrap();
             inner.api.create("ec2nodeclasses", "", class, now).unwrap();
-            inner.api.create("nodepools", "", pool("default", capacity), now).unwrap();
+            inner
+                .api
+                .create("nodepools", "", pool("default", capacity), now)
+                .unwrap();
             if has_budget {
                 // Of one pod it would never allow an eviction.
                 if let Some(web) = inner.workloads.get_mut("web") {
                     web.replicas = web.replicas.max(2);
                 }
-                inner.api.create("poddisruptionbudgets", "default", budget, now).unwrap();
+                inner
+                    .api
+                    .create("poddisruptionbudgets", "default", budget, now)
+                    .unwrap();
             }
         });
     }
@@ -147,20 +163,34 @@ impl Sim {
                 }
                 5 => match any(rng, inner.api.all("nodeclaims")) {
                     Some(claim) => {
-                        drop(inner.api.delete(&Path::of("nodeclaims", "", &name(&claim)), &Value::Null, now));
+                        drop(
+                            inner
+                                .api
+                                .delete(&Path::of("nodeclaims", "", &name(&claim)), &Value::Null, now),
+                        );
                         format!("a user deletes NodeClaim {}", name(&claim))
                     }
                     None => return String::new(),
                 },
                 6 => match any(rng, inner.api.all("nodes")) {
                     Some(node) => {
-                        drop(inner.api.delete(&Path::of("nodes", "", &name(&node)), &Value::Null, now));
+                        drop(
+                            inner
+                                .api
+                                .delete(&Path::of("nodes", "", &name(&node)), &Value::Null, now),
+                        );
                         format!("a user deletes Node {}", name(&node))
                     }
                     None => return String::new(),
                 },
                 7 => {
-                    let up: Vec<String> = inner.cloud.instances.values().filter(|one| one.is_up()).map(|one| one.id.clone()).collect();
+                    let up: Vec<String> = inner
+                        .cloud
+                        .instances
+                        .values()
+                        .filter(|one| one.is_up())
+                        .map(|one| one.id.clone())
+                        .collect();
                     match up.get(pick(rng, up.len())) {
                         Some(id) => {
                             inner.cloud.lose(id, now, &mut inner.rng);
@@ -205,23 +235,44 @@ impl Sim {
                             "a NodePool that fits no type is made".to_owned()
                         }
                         None => {
-                            drop(inner.api.create("nodepools", "", pool("odd", &["on-demand"]), now));
+                            drop(
+                                inner
+                                    .api
+                                    .create("nodepools", "", pool("odd", &["on-demand"]), now),
+                            );
                             "another NodePool is made".to_owned()
                         }
-                        Some(odd) if odd.pointer("/metadata/labels/unreadable").is_none() && rng.chance(0.6) => {
+                        Some(odd)
+                            if odd.pointer("/metadata/labels/unreadable").is_none() && rng.chance(0.6) =>
+                        {
                             let odd = unreadable_pool("odd");
-                            inner.api.edit(&Path::of("nodepools", "", "odd"), |pool| merge(pool, &odd));
+                            inner
+                                .api
+                                .edit(&Path::of("nodepools", "", "odd"), |pool| merge(pool, &odd));
                             "the other NodePool fits no type any more".to_owned()
                         }
                         Some(_) => {
-                            drop(inner.api.delete(&Path::of("nodepools", "", "odd"), &Value::Null, now));
+                            drop(
+                                inner
+                                    .api
+                                    .delete(&Path::of("nodepools", "", "odd"), &Value::Null, now),
+                            );
                             "the other NodePool is deleted".to_owned()
                         }
                     }
                 }
                 17 => {
-                    let up: Vec<String> = inner.cloud.instances.values().filter(|one| one.is_up()).map(|one| one.id.clone()).collect();
-                    match up.get(pick(rng, up.len())).and_then(|id| inner.cloud.instances.get_mut(id)) {
+                    let up: Vec<String> = inner
+                        .cloud
+                        .instances
+                        .values()
+                        .filter(|one| one.is_up())
+                        .map(|one| one.id.clone())
+                        .collect();
+                    match up
+                        .get(pick(rng, up.len()))
+                        .and_then(|id| inner.cloud.instances.get_mut(id))
+                    {
                         Some(one) => {
                             one.is_protected = true;
                             format!("{} is protected from termination", one.id)
@@ -230,18 +281,31 @@ impl Sim {
                     }
                 }
                 18 => {
-                    let name = ["m5.large", "c5.xlarge", "m5.xlarge"].get(pick(rng, 3)).copied().unwrap_or("m5.large");
+                    let name = ["m5.large", "c5.xlarge", "m5.xlarge"]
+                        .get(pick(rng, 3))
+                        .copied()
+                        .unwrap_or("m5.large");
                     if !inner.cloud.short.remove(name) {
                         inner.cloud.short.insert(name.to_owned());
                     }
                     format!("there may be no more {name}")
                 }
                 _ => {
-                    for claim in inner.api.all("nodeclaims").iter().filter(|claim| !is_deleting(claim)) {
+                    for claim in inner
+                        .api
+                        .all("nodeclaims")
+                        .iter()
+                        .filter(|claim| !is_deleting(claim))
+                    {
                         let stamp = at.as_millis().to_string();
-                        inner.api.edit(&Path::of("nodeclaims", "", &name(claim)), |claim| {
-                            merge(claim, &json!({"metadata": {"annotations": {"example.com/stamp": stamp}}}));
-                        });
+                        inner
+                            .api
+                            .edit(&Path::of("nodeclaims", "", &name(claim)), |claim| {
+                                merge(
+                                    claim,
+                                    &json!({"metadata": {"annotations": {"example.com/stamp": stamp}}}),
+                                );
+                            });
                     }
                     "another controller writes to every NodeClaim".to_owned()
                 }
@@ -275,7 +339,11 @@ impl Sim {
         self.log(|| "everybody behaves".to_owned());
         self.settle("with protected instances").await;
         let is_new = self.with(|inner| {
-            let kept = inner.cloud.instances.values_mut().filter(|one| one.is_protected && one.is_up());
+            let kept = inner
+                .cloud
+                .instances
+                .values_mut()
+                .filter(|one| one.is_protected && one.is_up());
             kept.map(|one| one.is_protected = false).count() > 0
         });
         if is_new {
@@ -299,7 +367,13 @@ impl Sim {
                 Ok(()) => {
                     let (written, what) = self.with(|inner| (inner.written, inner.last_write.clone()));
                     // What is protected is asked to end again and again.
-                    let kept = self.with(|inner| inner.cloud.instances.values().any(|one| one.is_protected && one.is_up()));
+                    let kept = self.with(|inner| {
+                        inner
+                            .cloud
+                            .instances
+                            .values()
+                            .any(|one| one.is_protected && one.is_up())
+                    });
                     if at >= written + CALM || kept && at >= began + CALM {
                         return;
                     }
@@ -336,8 +410,6 @@ fn listen() {
 pub(super) fn play(seed: u64, bug: Option<Bug>, keeps_log: bool) -> Outcome {
     bugs::put_in(bug);
     listen();
-    // The pauses of kube's watches are drawn from here.
-    fastrand::seed(seed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -350,9 +422,18 @@ pub(super) fn play(seed: u64, bug: Option<Bug>, keeps_log: bool) -> Outcome {
         let skews = [0, 0, 0, -5, 5, -90, 90];
         let mut tasks = tokio::task::JoinSet::new();
         for (number, killed) in kills.iter().enumerate() {
-            let skew = skews.get(usize::try_from(rng.below(7)).unwrap()).copied().unwrap_or(0);
+            let skew = skews
+                .get(usize::try_from(rng.below(7)).unwrap())
+                .copied()
+                .unwrap_or(0);
             let skew = SignedDuration::from_secs(skew);
-            tasks.spawn(replica::run(Arc::clone(&sim), seed, number, skew, Arc::clone(killed)));
+            tasks.spawn(replica::run(
+                Arc::clone(&sim),
+                seed,
+                number,
+                skew,
+                Arc::clone(killed),
+            ));
         }
         let script = Arc::clone(&sim).script(seed, kills);
         tokio::select! {

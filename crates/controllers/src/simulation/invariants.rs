@@ -23,17 +23,28 @@ impl Sim {
             }
             let ids = (1..).map_while(|number| form.get(&format!("InstanceId.{number}")));
             let ending: Vec<&String> = ids
-                .filter(|id| inner.cloud.instances.get(*id).is_some_and(|one| one.is_up() && !one.is_protected))
+                .filter(|id| {
+                    inner
+                        .cloud
+                        .instances
+                        .get(*id)
+                        .is_some_and(|one| one.is_up() && !one.is_protected)
+                })
                 .collect();
             let nodes = inner.api.all("nodes");
             let nodes = nodes.iter().filter(|node| {
-                let id = text(node, "/spec/providerID").rsplit('/').next().unwrap_or_default();
+                let id = text(node, "/spec/providerID")
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default();
                 ending.iter().any(|ending| *ending == id)
             });
             for node in nodes {
                 let name = text(node, "/metadata/name");
                 let pods = inner.api.all("pods");
-                let mut left = pods.iter().filter(|pod| text(pod, "/spec/nodeName") == name && !is_deleting(pod));
+                let mut left = pods
+                    .iter()
+                    .filter(|pod| text(pod, "/spec/nodeName") == name && !is_deleting(pod));
                 if let Some(pod) = left.next() {
                     let pod = text(pod, "/metadata/name");
                     return Some(format!("{name} is ended with {pod} on it, which was not evicted"));
@@ -59,7 +70,9 @@ impl Inner {
         for (app, workload) in &self.workloads {
             let pods = self.api.all("pods");
             let running = pods.iter().filter(|pod| {
-                text(pod, "/metadata/labels/app") == app && !is_deleting(pod) && !text(pod, "/spec/nodeName").is_empty()
+                text(pod, "/metadata/labels/app") == app
+                    && !is_deleting(pod)
+                    && !text(pod, "/spec/nodeName").is_empty()
             });
             let running = running.count();
             if running != workload.replicas {
@@ -81,7 +94,12 @@ impl Inner {
                 return Err(format!("NodeClaim {name} has no instance (provider id {id:?})"));
             }
         }
-        for instance in self.cloud.instances.values().filter(|one| one.is_up() && !one.is_protected) {
+        for instance in self
+            .cloud
+            .instances
+            .values()
+            .filter(|one| one.is_up() && !one.is_protected)
+        {
             let id = instance.provider_id();
             if !of_claims.contains(&id) {
                 return Err(format!("instance {id} of {} has no NodeClaim", instance.claim));
@@ -120,7 +138,9 @@ impl Inner {
         believed.extend(believes("nodepools", &stores.node_pools));
         believed.extend(believes("ec2nodeclasses", &stores.ec2_node_classes));
         let all: BTreeSet<_> = server.keys().chain(believed.keys()).collect();
-        let differs = all.into_iter().find(|key| server.get(*key) != believed.get(*key))?;
+        let differs = all
+            .into_iter()
+            .find(|key| server.get(*key) != believed.get(*key))?;
         Some(format!(
             "{} {}: the server has {:?}, the store {:?}",
             differs.0,
@@ -132,11 +152,19 @@ impl Inner {
 }
 
 fn key(object: &Value) -> String {
-    format!("{}/{}", text(object, "/metadata/namespace"), text(object, "/metadata/name"))
+    format!(
+        "{}/{}",
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name")
+    )
 }
 
 fn identity(object: &Value) -> String {
-    format!("{} at {}", text(object, "/metadata/uid"), text(object, "/metadata/resourceVersion"))
+    format!(
+        "{} at {}",
+        text(object, "/metadata/uid"),
+        text(object, "/metadata/resourceVersion")
+    )
 }
 
 fn believes<T: kube::Resource + Send + Sync + 'static>(

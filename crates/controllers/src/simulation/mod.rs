@@ -132,10 +132,10 @@ impl Sim {
     }
 
     /// How long a request is on its way there and back, and what goes wrong with it.
-    fn fate(&self, plural: &str) -> (Duration, Duration, Option<Rude>) {
+    fn fate(&self, plural: &str, replica: usize) -> (Duration, Duration, Option<Rude>) {
         let at = self.elapsed();
         self.with(|inner| {
-            let rude = inner.faults.request(plural, at, &mut inner.rng);
+            let rude = inner.faults.request(plural, replica, at, &mut inner.rng);
             let before = inner.faults.latency(&mut inner.rng);
             (before, inner.faults.latency(&mut inner.rng), rude)
         })
@@ -157,10 +157,14 @@ impl Sim {
             while times.front().is_some_and(|first| *first + SPAN < at) {
                 times.pop_front();
             }
-            if times.len() > most && plural != "events" {
+            if times.len() > most && plural != "events" && !what.ends_with("(more)") {
                 return Some(format!("{what} {} times within {SPAN:?}", times.len()));
             }
-            let mut others = inner.seats.iter().enumerate().filter(|(seat, _)| *seat != process.replica);
+            let mut others = inner
+                .seats
+                .iter()
+                .enumerate()
+                .filter(|(seat, _)| *seat != process.replica);
             let other = others.find_map(|(_, seat)| seat.leads.clone());
             let is_excused = inner.tampered.is_some_and(|when| at < when + TAMPERED);
             other

@@ -60,6 +60,7 @@ async fn live(sim: &Arc<Sim>, process: &Arc<Process>, skew: SignedDuration, wait
         name: LEASE.to_owned(),
         identity: process.identity.clone(),
         duration: Duration::from_secs(15),
+        cluster: None,
     };
     let mut candidate = Candidate::new(&client, election);
     candidate.clock = clock.clone();
@@ -74,13 +75,17 @@ async fn live(sim: &Arc<Sim>, process: &Arc<Process>, skew: SignedDuration, wait
         if waits {
             sleep(Duration::from_millis(500)).await;
         }
-        let watches = standalone::watch(&client, &settings).await;
+        let shown = Shown {
+            fence: candidate.fence.clone(),
+            ..Shown::default()
+        };
+        let watches = standalone::watch(&client, &settings, &shown.health).await;
         sim.with(|inner| {
             if let Some(seat) = inner.seats.get_mut(process.replica) {
                 seat.stores = Some(Arc::clone(&watches.stores));
             }
         });
-        standalone::provision(client.clone(), watches, settings, Shown::default()).await;
+        standalone::provision(client.clone(), watches, settings, shown).await;
     };
     tokio::select! {
         biased;
@@ -93,7 +98,11 @@ async fn live(sim: &Arc<Sim>, process: &Arc<Process>, skew: SignedDuration, wait
 fn leads(sim: &Sim, process: &Process) -> Option<String> {
     let at = sim.elapsed();
     sim.with(|inner| {
-        let mut others = inner.seats.iter().enumerate().filter(|(seat, _)| *seat != process.replica);
+        let mut others = inner
+            .seats
+            .iter()
+            .enumerate()
+            .filter(|(seat, _)| *seat != process.replica);
         let other = others.find_map(|(_, seat)| seat.leads.clone());
         if let Some(seat) = inner.seats.get_mut(process.replica) {
             seat.leads = Some(process.identity.clone());

@@ -60,7 +60,10 @@ fn bugs_in_the_drivers_are_noticed() {
         let Some((histories, violation)) = found else {
             panic!("{bug:?} was not noticed in {SEARCH} histories");
         };
-        println!("{bug:?}: {histories} histories, {:.1?}: {violation}", began.elapsed());
+        println!(
+            "{bug:?}: {histories} histories, {:.1?}: {violation}",
+            began.elapsed()
+        );
     }
 }
 
@@ -73,12 +76,19 @@ fn hunt() {
     let (mut steps, mut failed) = (0, 0);
     let count = number("VENEER_DRIVER_HISTORIES", 100);
     for seed in first..first + count {
-        let outcome = if count == 1 { show(seed, None) } else { play(seed, None, false) };
+        let outcome = if count == 1 {
+            show(seed, None)
+        } else {
+            play(seed, None, false)
+        };
         steps += outcome.steps;
         if let Some(violation) = outcome.violation {
             failed += 1;
             println!("{seed}: {violation}");
         }
     }
-    println!("{failed} of {count} histories failed; {steps} steps in {:.1?}", began.elapsed());
+    println!(
+        "{failed} of {count} histories failed; {steps} steps in {:.1?}",
+        began.elapsed()
+    );
 }

@@ -33,14 +33,19 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| piece.map(Frame::data)))
+        self.0
+            .poll_recv(context)
+            .map(|piece| piece.map(|piece| piece.map(Frame::data)))
     }
 }
 
 type Pieces = UnboundedSender<Result<Bytes, std::io::Error>>;
 
 fn broken() -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::ConnectionReset, "connection reset by the simulation")
+    std::io::Error::new(
+        std::io::ErrorKind::ConnectionReset,
+        "connection reset by the simulation",
+    )
 }
 
 /// One process of a replica. Nothing of it passes any more once it has ended.
@@ -126,11 +131,26 @@ impl Wire {
         if self.process.has_ended() {
             return self.end().await;
         }
-        let what = format!("{} {}", asked.method, head.uri.path());
-        self.sim.sent(&self.process, &what, &asked.path.plural, asked.method != Method::GET);
+        let mut what = format!("{} {}", asked.method, head.uri.path());
+        if asked.parameter("watch") == "true" {
+            what = what.replace("GET", "WATCH");
+        } else if !asked.parameter("continue").is_empty() {
+            what.push_str(" (more)");
+        } else if !asked.parameter("fieldSelector").is_empty() {
+            what.push_str(" (some)");
+        }
+        self.sim.sent(
+            &self.process,
+            &what,
+            &asked.path.plural,
+            asked.method != Method::GET,
+        );
         let sim = &self.sim;
-        let (before, after, rude) = sim.fate(&asked.path.plural);
+        let (before, after, rude) = sim.fate(&asked.path.plural, self.process.replica);
         sleep(before).await;
+        if let Some(rude) = rude {
+            sim.log(|| format!("{} {what}: {rude:?}", self.process.identity));
+        }
         match rude {
             Some(Rude::Cut) => return Err(Box::new(broken())),
             Some(Rude::Slow) => sleep(Duration::from_secs(3)).await,
@@ -149,7 +169,9 @@ impl Wire {
                     message: "too many requests, please try again later".to_owned(),
                 };
                 let mut answer = whole(429, &refusal.body())?;
-                answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("5"));
+                answer
+                    .headers_mut()
+                    .insert("retry-after", http::HeaderValue::from_static("5"));
                 return Ok(answer);
             }
             Some(Rude::Unavailable) => {
@@ -169,6 +191,9 @@ impl Wire {
         sim.log(|| format!("{} {what} → {status}", self.process.identity));
         if rude == Some(Rude::Slow) {
             sleep(Duration::from_secs(6)).await;
+        }
+        if rude == Some(Rude::LateAnswer) && asked.method != Method::GET {
+            sleep(Duration::from_secs(7)).await;
         }
         sleep(after).await;
         if self.process.has_ended() {
@@ -192,8 +217,10 @@ impl Wire {
                 Ok(json!({"major": "1", "minor": "33", "gitVersion": "v1.33.0", "gitCommit": "", "gitTreeState": "",
                     "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}))
             } else if asked.method == Method::GET && path.name.is_empty() {
-                let limit: usize = asked.parameter("limit").parse().unwrap_or(500);
-                api.list(&path.plural, limit.min(inner.page), &asked.parameter("continue"))
+                // Whoever asks for no pages gets none.
+                let limit = asked.parameter("limit").parse().map_or(usize::MAX, |limit: usize| limit.min(inner.page));
+                let (token, field) = (asked.parameter("continue"), asked.parameter("fieldSelector"));
+                api.list(&path.plural, limit, &token, &field)
             } else if asked.method == Method::GET {
                 api.get(path).map(|found| Value::clone(&found))
             } else if asked.method == Method::POST && path.subresource == "eviction" {
@@ -255,8 +282,13 @@ impl Wire {
                 let elapsed = sim.elapsed();
                 let is_known = inner.api.epoch == epoch;
                 let changes = inner.api.since(plural, at).filter(|_| is_known);
-                let silent = inner.faults.is_silent(plural, elapsed);
-                (changes, silent, inner.faults.is_cut(plural, elapsed), inner.api.version())
+                let silent = inner.faults.is_silent(plural, self.process.replica, elapsed);
+                (
+                    changes,
+                    silent,
+                    inner.faults.is_cut(plural, self.process.replica, elapsed),
+                    inner.api.version(),
+                )
             });
             if cut || sim.elapsed() > ends {
                 return;
@@ -318,7 +350,7 @@ impl Wire {
         };
         let sim = &self.sim;
         sim.sent(&self.process, &what, EC2, is_write);
-        let (before, after, rude) = sim.fate(EC2);
+        let (before, after, rude) = sim.fate(EC2, self.process.replica);
         sleep(before).await;
         let cut = || Err("connection reset by the simulation".to_owned());
         match rude {

@@ -14,15 +14,21 @@ use veneer_engine::provision::LaunchOption;
 use veneer_steering::warm::Beside;
 
 use super::execute::Executor;
-use super::watch::{Kinds, NodeClasses, Watches};
-use super::{Clock, IDLE, Meters, has_overprovisioners};
+use super::watch::{Kinds, NodeClasses, Tools, Watches};
+use super::{Clock, IDLE, Meters, Shown, has_overprovisioners};
 use crate::provider::{LaunchError, Provider};
 
 /// Changes that arrive within this time of each other are one pass; Karpenter is given as little of a start as can be.
 const COALESCE: Duration = Duration::from_millis(5);
 
 /// Keeps spares until the process ends; waits for nothing more if the cluster does not know Overprovisioners.
-pub async fn run_beside(client: Client, catalogue: Arc<Catalogue>, node_overlay_gate: bool, clock: Clock) {
+pub async fn run_beside(
+    client: Client,
+    catalogue: Arc<Catalogue>,
+    node_overlay_gate: bool,
+    clock: Clock,
+    shown: Shown,
+) {
     if !has_overprovisioners(&client).await {
         info!("there are no Overprovisioners here: their CRD is not installed");
         return std::future::pending().await;
@@ -32,15 +38,22 @@ pub async fn run_beside(client: Client, catalogue: Arc<Catalogue>, node_overlay_
         overprovisioners: true,
         node_classes: NodeClasses::None,
     };
-    let watches = Watches::start(&client, kinds, &clock);
+    let watches = Watches::start(
+        &client,
+        kinds,
+        Tools {
+            ages: shown.health.watches().clone(),
+            clock: clock.clone(),
+            ..Tools::default()
+        },
+    );
     let stores = Arc::clone(&watches.stores);
-    while !stores.synced() {
-        stores.changed().await;
-    }
+    stores.listed().await;
     let executor = Executor::new(&client, Arc::clone(&stores), Nobody, Meters::default());
-    let executor = Arc::new(executor);
+    let executor = Arc::new(executor.behind(shown.fence));
     let mut beside = Beside::new(catalogue);
     loop {
+        stores.listed().await;
         let now = clock.now();
         let mut snapshot = stores.snapshot();
         let plan = beside.pass(&mut snapshot, now);

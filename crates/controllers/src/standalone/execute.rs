@@ -4,7 +4,7 @@
 //! pass decides anew. An action that fails is left alone for a while that grows with every failure. Launches and ends
 //! of instances take long, so they run beside the passes, each at most once at a time.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,25 +29,31 @@ use veneer_engine::provision::LaunchOption;
 use super::events::Events;
 use super::metrics::Meters;
 use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
+use super::setbacks::Setbacks;
 use super::store::{Shared, Stored, lock};
 use super::watch::Stores;
 use crate::act::FIELD_MANAGER;
+use crate::lease::Fence;
 use crate::observe::chain;
 use crate::provider::{LaunchError, Provider};
+use crate::supervise::caught;
 
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
-/// How long a failed action is left alone: at first, and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 /// How long an offering counts as not available after the provider had none of it.
 const SHORTAGE: Duration = Duration::from_secs(180);
+
+/// When an action that has to wait is tried again, unless something else is decided before.
+const NOT_YET: Duration = Duration::from_secs(1);
+/// When the end of an instance is asked for again: until then lists of the provider may not show that it was.
+const UNDER_WAY: Duration = Duration::from_secs(5);
 
 /// What is known about actions beside the objects.
 #[derive(Debug, Default)]
 struct Memory {
     /// Launches and ends that are under way.
     running: HashSet<String>,
-    failed: HashMap<String, (Instant, Duration)>,
+    setbacks: Setbacks,
     shortages: BTreeMap<Shortage, Instant>,
 }
 
@@ -57,12 +63,14 @@ pub(crate) struct Executor<P> {
     pools: Api<NodePool>,
     overprovisioners: Api<Overprovisioner>,
     nodes: Api<Node>,
-    client: Client,
+    pub(super) client: Client,
     pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
     events: Events,
     meters: Meters,
     memory: Mutex<Memory>,
+    /// Closed when another replica may act.
+    fence: Fence,
 }
 
 /// Why an action has not been carried out.
@@ -74,6 +82,9 @@ pub(crate) enum Failure {
     /// It has to wait for something that is under way.
     #[error("not yet")]
     NotYet,
+    /// It was asked for, and only the provider's next list shows what came of it.
+    #[error("under way")]
+    UnderWay,
     #[error("{0}")]
     Refused(String),
 }
@@ -85,13 +96,20 @@ impl<P: Provider> Executor<P> {
             pools: Api::all(client.clone()),
             overprovisioners: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
-            events: Events::new(client, &stores.clock),
+            events: Events::new(client, stores.clock()),
             client: client.clone(),
             stores,
             provider,
             meters,
             memory: Mutex::default(),
+            fence: Fence::default(),
         }
+    }
+
+    /// Acts only as long as `fence` is open.
+    pub(crate) fn behind(mut self, fence: Fence) -> Self {
+        self.fence = fence;
+        self
     }
 
     fn memory(&self) -> MutexGuard<'_, Memory> {
@@ -120,15 +138,23 @@ impl<P: Provider> Executor<P> {
 
     /// Carries out what can be done now.
     pub(crate) async fn run(self: &Arc<Self>, actions: Vec<Action>) {
-        let now = Instant::now();
+        if !self.fence.is_open() {
+            warn!(
+                actions = actions.len(),
+                "not acting: the Lease was not renewed in time"
+            );
+            return;
+        }
+        for announcement in self.stores.take_announcements() {
+            self.tell(announcement);
+        }
         let due: Vec<(String, Action)> = {
             let mut memory = self.memory();
-            memory
-                .failed
-                .retain(|_, (until, delay)| *until + *delay + BACKOFF.1 > now);
+            let now = Instant::now();
+            memory.setbacks.forget_old(now);
             let actions = actions.into_iter().map(|action| (key(&action), action));
             actions
-                .filter(|(key, _)| memory.failed.get(key).is_none_or(|(until, _)| *until <= now))
+                .filter(|(key, _)| memory.setbacks.is_due(key, now))
                 .collect()
         };
         futures::stream::iter(due)
@@ -141,14 +167,18 @@ impl<P: Provider> Executor<P> {
                         );
                     }
                     Action::Terminate { provider_id } => self.beside(key, move |this| async move {
+                        this.check_watches()?;
                         this.check_end(&provider_id).await?;
+                        this.check_pods(&provider_id).await?;
                         let ended = this.provider.terminate(&provider_id).await;
-                        ended.map_err(Failure::Refused)
+                        ended.map_err(Failure::Refused)?;
+                        Err(Failure::UnderWay)
                     }),
                     Action::Stop {
                         provider_id,
                         hibernate,
                     } => self.beside(key, move |this| async move {
+                        this.check_watches()?;
                         let stopped = this.provider.stop(&provider_id, hibernate).await;
                         stopped.map_err(Failure::Refused)
                     }),
@@ -161,11 +191,7 @@ impl<P: Provider> Executor<P> {
                     } => self.beside(key, move |this| async move {
                         this.change_type(&provider_id, &instance_type).await
                     }),
-                    // Nobody waits for what people are told.
-                    Action::Announce(announcement) => {
-                        let this = Arc::clone(self);
-                        tokio::spawn(async move { this.events.write(&announcement).await });
-                    }
+                    Action::Announce(announcement) => self.tell(announcement),
                     action => {
                         let result = self.act(action).await;
                         self.note(key, result);
@@ -175,23 +201,38 @@ impl<P: Provider> Executor<P> {
             .await;
     }
 
+    /// Nobody waits for what people are told.
+    fn tell(self: &Arc<Self>, announcement: Announcement) {
+        let this = Arc::clone(self);
+        tokio::spawn(async move { this.events.write(&announcement).await });
+    }
+
     /// Remembers how an action went.
     fn note(&self, key: String, result: Result<(), Failure>) {
         let mut memory = self.memory();
+        let now = Instant::now();
         match result {
-            Ok(()) => {
-                memory.failed.remove(&key);
+            Ok(()) => memory.setbacks.succeeded(&key),
+            Err(why @ (Failure::NotYet | Failure::UnderWay)) => {
+                debug!(action = key, %why, "decided again");
+                let pause = if matches!(why, Failure::NotYet) {
+                    NOT_YET
+                } else {
+                    UNDER_WAY
+                };
+                memory.setbacks.rest(&key, now + pause);
             }
-            Err(Failure::Outrun | Failure::NotYet) => debug!(action = key, "decided again"),
+            Err(Failure::Outrun) => {
+                self.meters.conflict();
+                match memory.setbacks.conflicted(&key, now) {
+                    None => debug!(action = key, "decided again"),
+                    Some(delay) => warn!(action = key, retry_in = ?delay, "another writer was faster, again"),
+                }
+            }
             Err(Failure::Refused(error)) => {
-                let delay = memory
-                    .failed
-                    .get(&key)
-                    .map_or(BACKOFF.0, |(_, delay)| BACKOFF.1.min(*delay * 2));
-                let delay = if seeded!(NoBackOff) { Duration::ZERO } else { delay };
+                let delay = memory.setbacks.failed(&key, now);
                 warn!(action = key, %error, retry_in = ?delay, "failed");
                 self.meters.failed();
-                memory.failed.insert(key, (Instant::now() + delay, delay));
             }
         }
     }
@@ -207,7 +248,9 @@ impl<P: Provider> Executor<P> {
         let work = work(Arc::clone(self));
         let this = Arc::clone(self);
         tokio::spawn(async move {
-            let result = work.await;
+            // What panics is tried again like what fails; nobody would ever start it otherwise.
+            let result = caught(&key, &this.meters, work).await;
+            let result = result.unwrap_or_else(|why| Err(Failure::Refused(why)));
             if !(seeded!(LaunchNeverExpires) && result.is_err()) {
                 this.memory().running.remove(&key);
             }
@@ -247,6 +290,7 @@ impl<P: Provider> Executor<P> {
                     .await
             }
             Action::DeleteClaim { target, reason } => {
+                self.check_disruption(reason)?;
                 let known = lock(&self.stores.node_claims).get("", &target.name).cloned();
                 self.delete(&self.claims, &self.stores.node_claims, &target)
                     .await?;
@@ -356,7 +400,7 @@ impl<P: Provider> Executor<P> {
                     zone = label("topology.kubernetes.io/zone"),
                     "launched"
                 );
-                for action in after_launch(claim, &launched, self.stores.clock.machine()) {
+                for action in after_launch(claim, &launched, self.stores.clock().machine()) {
                     Box::pin(self.act(action)).await?;
                 }
                 Ok(())
@@ -375,7 +419,7 @@ impl<P: Provider> Executor<P> {
                 Box::pin(self.act(Action::DeleteClaim { target, reason })).await
             }
             Err(LaunchError::Other(error)) => {
-                let failed = launch_failed(claim, "LaunchFailed", &error, self.stores.clock.machine());
+                let failed = launch_failed(claim, "LaunchFailed", &error, self.stores.clock().machine());
                 Box::pin(self.act(failed)).await?;
                 Err(Failure::Refused(error))
             }
@@ -552,12 +596,12 @@ impl<P: Provider> Executor<P> {
             }
             kube::Error::Api(status) if status.code == 409 && seeded!(ConflictNotRead) => {
                 self.stores.wake();
-                Err(Failure::Outrun)
+                Ok(())
             }
             kube::Error::Api(status) if status.code == 409 => {
                 match api.get_opt(&target.name).await {
                     Ok(Some(object)) if object.meta().uid.as_deref() == Some(&target.uid) => {
-                        lock(store).written(object);
+                        lock(store).read_again(object, &target.resource_version);
                     }
                     Ok(_) => lock(store).lost(&target.namespace, &target.name, &target.uid),
                     Err(error) => return Err(Failure::Refused(chain(&error))),

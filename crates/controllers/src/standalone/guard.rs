@@ -1,15 +1,21 @@
-//! Two provisioners in one cluster would each launch nodes for the same pods, so standalone mode does not start beside
-//! a running Karpenter.
+//! Two provisioners in one cluster would each launch nodes for the same pods, so standalone mode runs beside no Karpenter.
+//!
+//! Anybody who may create a Deployment or a Lease in some namespace could look like one. So a Deployment counts only if its
+//! service account may create NodeClaims, and a Lease only where Karpenter's own is: in a namespace of administrators.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
+use tracing::debug;
 
 use crate::observe::chain;
 
 const LEASE: &str = "karpenter-leader-election";
+/// Where Karpenter is installed, as its guide says or said.
+const LEASE_NAMESPACES: [&str; 2] = ["kube-system", "karpenter"];
 
 /// Says where a Karpenter runs, if one does.
 pub(super) async fn rival(client: &Client) -> Result<Option<String>, String> {
@@ -25,13 +31,13 @@ pub(super) async fn rival(client: &Client) -> Result<Option<String>, String> {
         .list(&named)
         .await
         .map_err(|error| failed("deployments", &error))?;
-    let running = found.iter().find(|one| {
-        let wanted = one.spec.replicas.unwrap_or(1);
-        wanted > 0
-    });
-    if let Some(one) = running {
-        let namespace = one.namespace().unwrap_or_default();
-        let name = one.name_any();
+    for deployment in &found {
+        let is_running = deployment.spec.replicas.unwrap_or(1) > 0;
+        if !is_running || !may_provision(client, deployment).await {
+            continue;
+        }
+        let namespace = deployment.namespace().unwrap_or_default();
+        let name = deployment.name_any();
         return Ok(Some(format!(
             "Deployment {namespace}/{name} runs Karpenter. Stop it first (kubectl -n {namespace} scale deployment {name} --replicas=0), or run beside it with --mode companion"
         )));
@@ -41,8 +47,11 @@ pub(super) async fn rival(client: &Client) -> Result<Option<String>, String> {
         .list(&ListParams::default().fields(&format!("metadata.name={LEASE}")))
         .await
         .map_err(|error| failed("leases", &error))?;
-    let held = found.iter().find(|lease| is_held(lease, Timestamp::now()));
-    Ok(held.map(|lease| {
+    let mut held = found.iter().filter(|lease| {
+        let namespace = lease.namespace().unwrap_or_default();
+        LEASE_NAMESPACES.contains(&namespace.as_str()) && is_held(lease, Timestamp::now())
+    });
+    Ok(held.next().map(|lease| {
         let spec = lease.spec.clone().unwrap_or_default();
         format!(
             "Karpenter holds the lease {}/{LEASE} (holder {:?}). Stop it first and start again when the lease has run out, or run beside it with --mode companion",
@@ -50,6 +59,40 @@ pub(super) async fn rival(client: &Client) -> Result<Option<String>, String> {
             spec.holder_identity.unwrap_or_default(),
         )
     }))
+}
+
+/// Whether the pods of a Deployment may create NodeClaims. Where that cannot be found out, they may.
+async fn may_provision(client: &Client, deployment: &Deployment) -> bool {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let pod = deployment.spec.template.spec.as_ref();
+    let account = pod.and_then(|pod| pod.service_account_name.as_deref());
+    let account = account.unwrap_or("default");
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(format!("system:serviceaccount:{namespace}:{account}")),
+            groups: Some(vec![
+                "system:serviceaccounts".to_owned(),
+                format!("system:serviceaccounts:{namespace}"),
+                "system:authenticated".to_owned(),
+            ]),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("karpenter.sh".to_owned()),
+                resource: Some("nodeclaims".to_owned()),
+                verb: Some("create".to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    match reviews.create(&PostParams::default(), &review).await {
+        Ok(review) => review.status.is_none_or(|status| status.allowed),
+        Err(error) => {
+            debug!(error = %chain(&error), "cannot find out whether a Deployment may create NodeClaims");
+            true
+        }
+    }
 }
 
 fn is_held(lease: &Lease, now: Timestamp) -> bool {

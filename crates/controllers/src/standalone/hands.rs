@@ -8,6 +8,7 @@ use veneer_engine::plan::{Action, Snapshot};
 use super::execute::Executor;
 use super::watch::{Kinds, NodeClasses, Watches};
 use super::{Settings, kwok_provider};
+use crate::Health;
 use crate::provider::Provider;
 use crate::provider::kwok::Kwok;
 
@@ -25,11 +26,9 @@ impl Hands {
             overprovisioners: false,
             node_classes: NodeClasses::Kwok,
         };
-        let watches = Watches::start(client, kinds, &settings.clock);
+        let watches = Watches::start(client, kinds, settings.tools(&Health::default()));
         let stores = Arc::clone(&watches.stores);
-        while !stores.synced() {
-            stores.changed().await;
-        }
+        stores.listed().await;
         let provider = kwok_provider(client, &stores, settings);
         Self {
             executor: Arc::new(Executor::new(client, stores, provider, settings.meters.clone())),

@@ -32,6 +32,12 @@ pub struct Meters {
     failed: Counter,
     disagreements: Counter,
     refused: Gauge,
+    pass: Histogram,
+    conflicts: Counter,
+    regressions: Counter,
+    unreadable: Family<Labels, Gauge>,
+    panics: Family<Labels, Counter>,
+    is_held_back: Gauge,
 }
 
 fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
@@ -57,6 +63,12 @@ impl Default for Meters {
             failed: Counter::default(),
             disagreements: Counter::default(),
             refused: Gauge::default(),
+            pass: Histogram::new(DURATIONS),
+            conflicts: Counter::default(),
+            regressions: Counter::default(),
+            unreadable: Family::default(),
+            panics: Family::default(),
+            is_held_back: Gauge::default(),
         }
     }
 }
@@ -134,6 +146,69 @@ impl Meters {
             "Pods that wait because kube-scheduler refuses them on nodes that have room for them by our rules",
             self.refused.clone(),
         );
+        self.register_drivers(registry);
+    }
+
+    /// What goes on between decisions and the cluster.
+    fn register_drivers(&self, registry: &mut Registry) {
+        registry.register(
+            "veneer_provisioning_pass_duration_seconds",
+            "How long one pass of all decisions took",
+            self.pass.clone(),
+        );
+        registry.register(
+            "veneer_provisioning_conflicts",
+            "Writes for a version of an object that is not the newest",
+            self.conflicts.clone(),
+        );
+        registry.register(
+            "veneer_provisioning_held_back",
+            "1 while no node is disrupted or terminated, since a watch does not work",
+            self.is_held_back.clone(),
+        );
+        registry.register(
+            "veneer_watch_version_regressions",
+            "How often resource versions went back, as after a restore of etcd",
+            self.regressions.clone(),
+        );
+        registry.register(
+            "veneer_unreadable_objects",
+            "Objects that are not used, since they do not fit their type",
+            self.unreadable.clone(),
+        );
+        registry.register(
+            "veneer_task_panics",
+            "Tasks that panicked and were begun again",
+            self.panics.clone(),
+        );
+    }
+
+    pub(crate) fn passed(&self, took: Duration) {
+        self.pass.observe(took.as_secs_f64());
+    }
+
+    pub(crate) fn conflict(&self) {
+        self.conflicts.inc();
+    }
+
+    pub(crate) fn regressed(&self) {
+        self.regressions.inc();
+    }
+
+    pub(crate) fn unreadable(&self, kind: &str, count: usize) {
+        let labels = labels([("kind", kind)]);
+        if count > 0 || self.unreadable.get(&labels).is_some() {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.unreadable.get_or_create(&labels).set(count);
+        }
+    }
+
+    pub(crate) fn panicked(&self, task: &str) {
+        self.panics.get_or_create(&labels([("task", task)])).inc();
+    }
+
+    pub(crate) fn held_back(&self, is_held_back: bool) {
+        self.is_held_back.set(i64::from(is_held_back));
     }
 
     /// What kube-scheduler refuses against our rules: new kinds of pods, and the pods that wait.

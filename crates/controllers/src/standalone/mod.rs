@@ -3,18 +3,25 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod before_end;
 mod beside;
 mod clock;
 mod events;
 mod execute;
+mod follow;
 mod guard;
 mod hands;
 mod metrics;
 mod orphans;
+#[cfg(test)]
+mod panics;
 mod patches;
 mod pending;
+mod setbacks;
+mod slim;
 mod store;
 mod watch;
+mod watched;
 
 pub use beside::run_beside;
 pub use clock::Clock;
@@ -39,19 +46,21 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
-use crate::Health;
 use crate::observe::chain;
 use crate::provider::Provider;
 use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
 use crate::steer::Known;
-use watch::{Kinds, NodeClasses, Watches};
+use crate::{Fence, Health, watch_ages};
+use watch::{Kinds, NodeClasses, Tools, Watches};
 
 /// Changes that arrive within this time of each other are one pass: thirty times as long as a pass takes, within bounds,
 /// so that looking at a large cluster keeps no processor busy.
 const COALESCE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(300));
 /// Without any change, the next look after this.
 const IDLE: Duration = Duration::from_secs(10);
+/// A pass that takes longer is worth a line in the log.
+const SLOW: Duration = Duration::from_secs(5);
 
 /// How to provision.
 #[derive(Clone, Debug)]
@@ -70,6 +79,10 @@ pub struct Settings {
     pub meters: Meters,
     /// What time it is.
     pub clock: Clock,
+    /// A watch that has failed for so long is dead: nothing is disrupted or terminated until it works again.
+    pub dead_watch_after: Duration,
+    /// How often it is asked whether the cluster's versions went back, as after a restore of etcd.
+    pub check_versions_every: Duration,
 }
 
 impl Settings {
@@ -84,6 +97,19 @@ impl Settings {
             kwok: kwok::Settings::default(),
             meters: Meters::default(),
             clock: Clock::default(),
+            dead_watch_after: watch_ages::DEAD_AFTER,
+            check_versions_every: Duration::from_secs(60),
+        }
+    }
+
+    fn tools(&self, health: &Health) -> Tools {
+        health.watches().set_dead_after(self.dead_watch_after);
+        Tools {
+            meters: self.meters.clone(),
+            ages: health.watches().clone(),
+            check_versions: self.check_versions_every,
+            clock: self.clock.clone(),
+            ..Tools::default()
         }
     }
 }
@@ -97,13 +123,15 @@ pub struct Shown {
     pub pending: Pending,
     /// What is known about commitments.
     pub ledger: Known,
+    /// Closes before another replica can act.
+    pub fence: Fence,
 }
 
 /// Why provisioning does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Somebody else provisions here.
-    #[error("standalone mode does not start beside a running Karpenter: {0}")]
+    #[error("standalone mode does not run beside a Karpenter: {0}")]
     Rival(String),
     /// That could not be found out.
     #[error("{0}")]
@@ -119,16 +147,48 @@ pub async fn check(client: &Client) -> Result<(), Error> {
     }
 }
 
+/// Waits until it is certain that no Karpenter runs in the cluster: an API server that does not answer is waited for.
+pub(crate) async fn wait_until_alone(client: &Client, health: &Health) -> Result<(), Error> {
+    let mut pause = Duration::from_secs(1);
+    loop {
+        match check(client).await {
+            Ok(()) => {
+                health.set_guard_fault(None);
+                return Ok(());
+            }
+            Err(error @ Error::Rival(_)) => return Err(error),
+            Err(Error::Unreadable(error)) => {
+                warn!(%error, retry_in = ?pause, "not provisioning yet");
+                health.set_guard_fault(Some(error));
+            }
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(10));
+    }
+}
+
+/// Looks again and again whether a Karpenter has come; ends when one has. What cannot be found out changes nothing.
+pub(crate) async fn watch_for_rival(client: &Client, every: Duration) -> Error {
+    loop {
+        sleep(every).await;
+        match check(client).await {
+            Ok(()) => {}
+            Err(error @ Error::Rival(_)) => return error,
+            Err(Error::Unreadable(error)) => warn!(%error, "provisioning goes on"),
+        }
+    }
+}
+
 /// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(true);
-    let watches = watch(&client, &settings).await;
+    let watches = watch(&client, &settings, &shown.health).await;
     shown.health.set_provisioning_waits(false);
     provision(client, watches, settings, shown).await;
 }
 
 /// Waits until everything is listed.
-pub(crate) async fn watch(client: &Client, settings: &Settings) -> Watches {
+pub(crate) async fn watch(client: &Client, settings: &Settings, health: &Health) -> Watches {
     let overprovisioners = has_overprovisioners(client).await;
     if !overprovisioners {
         info!(
@@ -144,10 +204,8 @@ pub(crate) async fn watch(client: &Client, settings: &Settings) -> Watches {
             NodeClasses::Kwok
         },
     };
-    let watches = Watches::start(client, kinds, &settings.clock);
-    while !watches.stores.synced() {
-        watches.stores.changed().await;
-    }
+    let watches = Watches::start(client, kinds, settings.tools(health));
+    watches.stores.listed().await;
     watches
 }
 
@@ -158,13 +216,14 @@ pub(crate) async fn provision(client: Client, watches: Watches, settings: Settin
         None => {
             let provider = kwok_provider(&client, &stores, &settings);
             let executor = Executor::new(&client, stores, provider, settings.meters.clone());
+            let executor = executor.behind(shown.fence.clone());
             drive(Arc::new(executor), settings, shown).await;
         }
         Some(ec2) => {
             let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
             let background = provider.background(&client);
             let executor = Executor::new(&client, stores, provider, settings.meters.clone());
-            let executor = Arc::new(executor);
+            let executor = Arc::new(executor.behind(shown.fence.clone()));
             let interruptions = ec2::follow_interruptions(Arc::clone(&executor));
             tokio::join!(drive(executor, settings, shown), background, interruptions);
         }
@@ -195,8 +254,10 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, show
         clock: settings.clock,
         pending: shown.pending,
         ledger: shown.ledger,
+        dead: String::new(),
     };
     loop {
+        controller.stores.listed().await;
         let began = Instant::now();
         let (look_again, took) = controller.pass().await;
         let wait = look_again
@@ -261,6 +322,8 @@ struct Controller<P> {
     clock: Clock,
     pending: Pending,
     ledger: Known,
+    /// The kinds whose watches were said to be dead.
+    dead: String,
 }
 
 impl<P: Provider> Controller<P> {
@@ -276,6 +339,7 @@ impl<P: Provider> Controller<P> {
         snapshot.drifted = self.executor.provider.drifted();
         snapshot.shortages = self.executor.shortages();
         snapshot.launching = self.executor.launching();
+        snapshot.is_stale = self.has_dead_watches();
         self.meters.pools(&snapshot);
         self.cycle.learn(self.ledger.get());
         if let Some(catalogue) = self.executor.provider.take_catalogue() {
@@ -283,12 +347,41 @@ impl<P: Provider> Controller<P> {
         }
         let pass = self.cycle.pass(&mut snapshot, world, now);
         let took = began.elapsed();
+        self.meters.passed(took);
+        if took >= SLOW {
+            warn!(
+                took_ms = took.as_millis(),
+                pods = snapshot.pods.len(),
+                waiting = pass.waiting,
+                "a pass took long: nothing else was decided or watched meanwhile"
+            );
+        }
         self.report(&pass, took);
         self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
         drop(snapshot);
         self.executor.run(pass.plan.actions).await;
         (look_again, took)
+    }
+
+    /// Whether what is known may be old; says so when that changes.
+    fn has_dead_watches(&mut self) -> bool {
+        let dead = self.stores.dead_watches();
+        let kinds: Vec<&str> = dead.iter().map(|watch| watch.kind.as_str()).collect();
+        let kinds = kinds.join(", ");
+        if kinds != self.dead {
+            if kinds.is_empty() {
+                info!("all watches work again: nodes may be disrupted and terminated");
+            } else {
+                warn!(
+                    kinds,
+                    "watches do not work: no node is disrupted or terminated until they do"
+                );
+            }
+        }
+        self.dead = kinds;
+        self.meters.held_back(!dead.is_empty());
+        !dead.is_empty()
     }
 
     fn report(&self, pass: &Pass, took: Duration) {

@@ -1,31 +1,43 @@
 //! A mirror of one kind that also knows our own writes, so that a decision never starts from before them.
 //!
-//! Versions of objects are compared as numbers, as Kubernetes allows for objects of one kind: what a watch brings late
-//! does not undo what a write answered.
+//! What a watch brings late does not undo what a write answered. A list is the truth: it replaces everything but what was
+//! written after it began. So versions are compared only with those of our own writes that no list and no watch has
+//! confirmed, and an etcd that was restored, whose versions are lower, is believed like any other.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
-use kube::runtime::watcher::Event;
-use veneer_api::labels::veneer;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::act::FIELD_MANAGER;
+use super::slim::{slim, slim_metadata};
+use super::watched::Watched;
+use crate::feed::number as version_number;
 
 /// The objects of one kind, by `namespace/name`.
 #[derive(Debug)]
 pub(crate) struct Store<T> {
     objects: BTreeMap<String, Arc<T>>,
     listed: BTreeMap<String, Arc<T>>,
-    /// Uids of objects that are known to be gone, until the watch says so too.
-    gone: HashSet<String>,
+    /// What does not fit its type, and why; it is not among the objects.
+    unreadable: BTreeMap<String, String>,
+    listed_unreadable: BTreeMap<String, String>,
+    /// Uids of objects that are known to be gone, until the watch says so too, with the list during which that was learned.
+    gone: HashMap<String, u64>,
     /// Our own writes that the watch has not brought yet.
-    unconfirmed: HashMap<String, u64>,
+    unconfirmed: HashMap<String, Write>,
+    /// Counts the lists that have begun.
+    lists: u64,
     pub(crate) synced: bool,
     /// Counts changes of what is stored.
     pub(crate) version: u64,
+}
+
+/// A write of ours: the version that it made, and the list during which it was answered.
+#[derive(Clone, Copy, Debug)]
+struct Write {
+    version: u64,
+    list: u64,
 }
 
 impl<T> Default for Store<T> {
@@ -33,8 +45,11 @@ impl<T> Default for Store<T> {
         Self {
             objects: BTreeMap::new(),
             listed: BTreeMap::new(),
-            gone: HashSet::new(),
+            unreadable: BTreeMap::new(),
+            listed_unreadable: BTreeMap::new(),
+            gone: HashMap::new(),
             unconfirmed: HashMap::new(),
+            lists: 0,
             synced: false,
             version: 0,
         }
@@ -45,8 +60,7 @@ impl<T> Default for Store<T> {
 pub(crate) trait Stored: Send + Sync + 'static {
     fn metadata(&self) -> &ObjectMeta;
 
-    /// Drops what no decision looks at: who wrote which field is as large as the rest of a small object. Before
-    /// that, a nomination of ours becomes an annotation.
+    /// Drops what no decision looks at.
     fn trim(&mut self);
 }
 
@@ -56,33 +70,9 @@ impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
     }
 
     fn trim(&mut self) {
-        if let Some(pod) = (self as &mut dyn Any).downcast_mut::<Pod>() {
-            mark_nomination(pod);
-        }
-        self.meta_mut().managed_fields = None;
+        slim(self as &mut dyn Any);
+        slim_metadata(self.meta_mut());
     }
-}
-
-/// Makes a nomination of ours an annotation.
-fn mark_nomination(pod: &mut Pod) {
-    if !pod.metadata.managed_fields.iter().flatten().any(is_nomination) {
-        return;
-    }
-    let status = pod.status.as_mut();
-    if let Some(node) = status.and_then(|status| status.nominated_node_name.take()) {
-        let annotations = pod.metadata.annotations.get_or_insert_default();
-        annotations.insert(veneer::NOMINATED.to_owned(), node);
-    }
-}
-
-/// Whether fields of a pod that one writer has set are a nomination of ours.
-fn is_nomination(entry: &ManagedFieldsEntry) -> bool {
-    let fields = entry
-        .fields_v1
-        .as_ref()
-        .and_then(|fields| fields.0.get("f:status"));
-    entry.manager.as_deref() == Some(FIELD_MANAGER)
-        && fields.is_some_and(|status| status.get("f:nominatedNodeName").is_some())
 }
 
 fn key(metadata: &ObjectMeta) -> String {
@@ -91,15 +81,14 @@ fn key(metadata: &ObjectMeta) -> String {
 }
 
 fn number(metadata: &ObjectMeta) -> u64 {
-    let version = metadata.resource_version.as_deref();
-    version.and_then(|text| text.parse().ok()).unwrap_or(0)
+    version_number(metadata.resource_version.as_deref().unwrap_or_default())
 }
 
 fn uid(metadata: &ObjectMeta) -> &str {
     metadata.uid.as_deref().unwrap_or_default()
 }
 
-impl<T: Stored> Store<T> {
+impl<T: Stored + Clone> Store<T> {
     /// What was last seen.
     pub(crate) fn objects(&self) -> impl Iterator<Item = &Arc<T>> {
         self.objects.values()
@@ -109,87 +98,167 @@ impl<T: Stored> Store<T> {
         self.objects.get(&format!("{namespace}/{name}"))
     }
 
-    fn is_stale(&self, metadata: &ObjectMeta) -> bool {
+    /// How many objects do not fit their type.
+    pub(crate) fn unreadable(&self) -> usize {
+        self.unreadable.len()
+    }
+
+    /// Whether what the watch says is older than a write of ours.
+    fn is_late(&self, metadata: &ObjectMeta) -> bool {
+        let key = key(metadata);
         if seeded!(LateWatchWins) {
             return false;
         }
-        self.gone.contains(uid(metadata))
-            || self.objects.get(&key(metadata)).is_some_and(|known| {
-                let known = known.metadata();
-                uid(known) == uid(metadata) && number(known) > number(metadata)
-            })
+        if seeded!(VersionsOnlyGrow)
+            && let Some(known) = self.objects.get(&key)
+        {
+            return number(known.metadata()) > number(metadata);
+        }
+        let is_same = |known: &Arc<T>| uid(known.metadata()) == uid(metadata);
+        self.gone.contains_key(uid(metadata))
+            || self.objects.get(&key).is_some_and(is_same)
+                && self
+                    .unconfirmed
+                    .get(&key)
+                    .is_some_and(|write| write.version > number(metadata))
     }
 
-    /// Takes in what the watch says; gives back the object that was replaced or removed.
-    pub(crate) fn apply(&mut self, event: Event<T>) -> Option<Arc<T>> {
+    /// Takes in that an object was made or changed; gives back what it was before, and whether it is news that it does
+    /// not fit its type.
+    pub(crate) fn applied(&mut self, object: Watched<T>) -> (Option<Arc<T>>, bool) {
         self.version += 1;
-        match event {
-            Event::Apply(mut object) => {
-                object.trim();
-                let key = key(object.metadata());
-                if self.is_stale(object.metadata()) {
-                    return None;
-                }
-                let confirmed = self.unconfirmed.get(&key).copied();
-                if confirmed.is_some_and(|written| number(object.metadata()) >= written) {
-                    self.unconfirmed.remove(&key);
-                }
-                self.objects.insert(key, Arc::new(object))
+        let metadata = object.metadata();
+        let key = key(metadata);
+        if self.is_late(metadata) {
+            return (None, false);
+        }
+        let confirmed = self.unconfirmed.get(&key).copied();
+        if confirmed.is_some_and(|write| number(metadata) >= write.version) {
+            self.unconfirmed.remove(&key);
+        }
+        match object {
+            Watched::Readable(object) => {
+                self.unreadable.remove(&key);
+                (self.objects.insert(key, Arc::new(*object)), false)
             }
-            Event::Delete(object) => {
-                let key = key(object.metadata());
-                self.gone.remove(uid(object.metadata()));
-                let known = self.objects.get(&key)?;
-                if uid(known.metadata()) != uid(object.metadata()) {
-                    return None;
-                }
+            Watched::Unreadable(object) => {
                 self.unconfirmed.remove(&key);
-                self.objects.remove(&key)
-            }
-            Event::Init => {
-                self.listed.clear();
-                None
-            }
-            Event::InitApply(mut object) => {
-                object.trim();
-                if !self.gone.contains(uid(object.metadata())) {
-                    self.listed.insert(key(object.metadata()), Arc::new(object));
-                }
-                None
-            }
-            Event::InitDone => {
-                let mut listed = std::mem::take(&mut self.listed);
-                if seeded!(ListKeepsOld) {
-                    for (key, known) in &self.objects {
-                        listed.entry(key.clone()).or_insert_with(|| Arc::clone(known));
-                    }
-                }
-                let newest = listed
-                    .values()
-                    .map(|one| number(one.metadata()))
-                    .max()
-                    .unwrap_or(0);
-                for (key, known) in &self.objects {
-                    let written = number(known.metadata());
-                    let is_newer = match listed.get(key) {
-                        Some(other) => number(other.metadata()) < written,
-                        // Made by us while the list was under way; the watch that follows brings it.
-                        None => self.unconfirmed.contains_key(key) && written > newest,
-                    };
-                    if is_newer {
-                        listed.insert(key.clone(), Arc::clone(known));
-                    }
-                }
-                self.objects = listed;
-                self.gone.clear();
-                self.synced = true;
-                None
+                let before = match object.stand_in() {
+                    Some(stand_in) => self.objects.insert(key.clone(), Arc::new(stand_in)),
+                    None => self.objects.remove(&key),
+                };
+                let known = self.unreadable.insert(key, object.error.clone());
+                (before, known != Some(object.error))
             }
         }
     }
 
+    /// Takes in that an object is gone; gives back what it was before.
+    pub(crate) fn deleted(&mut self, metadata: &ObjectMeta) -> Option<Arc<T>> {
+        self.version += 1;
+        let key = key(metadata);
+        self.gone.remove(uid(metadata));
+        match self.objects.get(&key) {
+            // A deletion of the one before comes late.
+            Some(known) if uid(known.metadata()) != uid(metadata) => None,
+            _ => {
+                self.unreadable.remove(&key);
+                self.unconfirmed.remove(&key);
+                self.objects.remove(&key)
+            }
+        }
+    }
+
+    /// A list begins: what is written from now on may not be in it.
+    pub(crate) fn list_begins(&mut self) {
+        self.lists += 1;
+        self.listed.clear();
+        self.listed_unreadable.clear();
+    }
+
+    /// One object of the list; says whether it is news that it does not fit its type.
+    pub(crate) fn listed(&mut self, object: Watched<T>) -> bool {
+        let key = key(object.metadata());
+        match object {
+            Watched::Readable(object) => {
+                let known = self.objects.get(&key).filter(|known| {
+                    let (known, new) = (known.metadata(), object.metadata());
+                    uid(known) == uid(new) && known.resource_version == new.resource_version
+                });
+                // Those who compare snapshots see that nothing has changed, and nothing is kept twice.
+                let object = known.map_or_else(|| Arc::new(*object), Arc::clone);
+                self.listed.insert(key, object);
+                false
+            }
+            Watched::Unreadable(object) => {
+                if let Some(stand_in) = object.stand_in() {
+                    self.listed.insert(key.clone(), Arc::new(stand_in));
+                }
+                let is_news = self.unreadable.get(&key) != Some(&object.error);
+                self.listed_unreadable.insert(key, object.error);
+                is_news
+            }
+        }
+    }
+
+    /// The list is whole: it replaces everything but what we wrote since it began.
+    pub(crate) fn list_ends(&mut self) {
+        self.version += 1;
+        let list = self.lists;
+        self.gone.retain(|_, known| *known == list);
+        self.unconfirmed.retain(|_, write| write.list == list);
+        let mut listed = std::mem::take(&mut self.listed);
+        for (key, known) in self.objects.iter().filter(|_| seeded!(ListKeepsOld)) {
+            listed.entry(key.clone()).or_insert_with(|| Arc::clone(known));
+        }
+        for (key, known) in self.objects.iter().filter(|_| seeded!(VersionsOnlyGrow)) {
+            let other = listed.get_mut(key);
+            if let Some(other) = other.filter(|other| number(other.metadata()) < number(known.metadata())) {
+                *other = Arc::clone(known);
+            }
+        }
+        listed.retain(|_, object| !self.gone.contains_key(uid(object.metadata())));
+        for (key, write) in &self.unconfirmed {
+            let Some(known) = self.objects.get(key) else {
+                continue;
+            };
+            let is_newer = listed
+                .get(key)
+                .is_none_or(|other| number(other.metadata()) < write.version);
+            if is_newer {
+                listed.insert(key.clone(), Arc::clone(known));
+            }
+        }
+        self.objects = listed;
+        self.unreadable = std::mem::take(&mut self.listed_unreadable);
+        self.synced = true;
+    }
+
     /// Takes in what a write of ours answered. An object that is deleted and held by nothing is gone.
-    pub(crate) fn written(&mut self, mut object: T) {
+    pub(crate) fn written(&mut self, object: T) {
+        let known = self.objects.get(&key(object.metadata()));
+        let is_late = known.is_some_and(|known| {
+            let (known, new) = (known.metadata(), object.metadata());
+            uid(known) == uid(new) && number(known) > number(new)
+        });
+        if !is_late {
+            self.replace(object);
+        }
+    }
+
+    /// Takes in what the API server has, after it refused a write for `version`: if that is what is known here, it is
+    /// replaced, whatever the numbers are.
+    pub(crate) fn read_again(&mut self, object: T, version: &str) {
+        let known = self.objects.get(&key(object.metadata()));
+        let known = known.and_then(|known| known.metadata().resource_version.as_deref());
+        if known == Some(version) && !seeded!(VersionsOnlyGrow) {
+            self.replace(object);
+        } else {
+            self.written(object);
+        }
+    }
+
+    fn replace(&mut self, mut object: T) {
         object.trim();
         let metadata = object.metadata();
         let held = metadata.finalizers.iter().flatten().next().is_some();
@@ -199,12 +268,18 @@ impl<T: Stored> Store<T> {
             self.lost(&namespace.unwrap_or_default(), &name.unwrap_or_default(), &uid);
             return;
         }
-        if !self.is_stale(metadata) {
-            self.version += 1;
-            let key = key(metadata);
-            self.unconfirmed.insert(key.clone(), number(metadata));
-            self.objects.insert(key, Arc::new(object));
+        if self.gone.contains_key(uid(metadata)) {
+            return;
         }
+        self.version += 1;
+        let key = key(metadata);
+        let write = Write {
+            version: number(metadata),
+            list: self.lists,
+        };
+        self.unconfirmed.insert(key.clone(), write);
+        self.unreadable.remove(&key);
+        self.objects.insert(key, Arc::new(object));
     }
 
     /// Takes in that an object is not there any more.
@@ -218,7 +293,7 @@ impl<T: Stored> Store<T> {
         {
             self.objects.remove(&key);
             self.unconfirmed.remove(&key);
-            self.gone.insert(uid_gone.to_owned());
+            self.gone.insert(uid_gone.to_owned(), self.lists);
         }
     }
 }
@@ -234,6 +309,8 @@ pub(crate) fn lock<T>(store: &Mutex<Store<T>>) -> MutexGuard<'_, Store<T>> {
 #[cfg(test)]
 mod tests {
     use k8s_openapi::api::core::v1::Node;
+    use serde_json::json;
+    use veneer_api::NodePool;
 
     use super::*;
 
@@ -249,7 +326,19 @@ mod tests {
         }
     }
 
-    fn seen(store: &Store<Node>) -> Vec<(String, u64)> {
+    fn watched(name: &str, uid: &str, version: u64) -> Watched<Node> {
+        Watched::Readable(Box::new(node(name, uid, version)))
+    }
+
+    fn list(store: &mut Store<Node>, nodes: &[(&str, &str, u64)]) {
+        store.list_begins();
+        for (name, uid, version) in nodes {
+            store.listed(watched(name, uid, *version));
+        }
+        store.list_ends();
+    }
+
+    fn seen<T: Stored + Clone>(store: &Store<T>) -> Vec<(String, u64)> {
         let objects = store.objects();
         objects
             .map(|one| (uid(one.metadata()).to_owned(), number(one.metadata())))
@@ -262,63 +351,108 @@ mod tests {
             .collect()
     }
 
-    #[test]
-    fn nominations_of_ours_leave_a_pod_waiting_and_those_of_others_do_not() {
-        let nominated = |manager: &str, field: &str| {
-            let mut pod: Pod = serde_json::from_value(serde_json::json!({
-                "metadata": {"name": "a", "uid": "1", "resourceVersion": "1", "managedFields": [
-                    {"manager": "kubelet", "operation": "Update", "subresource": "status"},
-                    {"manager": manager, "operation": "Update", "subresource": "status", "fieldsType": "FieldsV1",
-                        "fieldsV1": {"f:status": {field: {}}}}]},
-                "status": {"nominatedNodeName": "node"}}))
-            .unwrap();
-            pod.trim();
-            assert_eq!(pod.metadata.managed_fields, None);
-            let annotations = pod.metadata.annotations.unwrap_or_default();
-            let ours = annotations.get(veneer::NOMINATED).cloned();
-            (ours, pod.status.unwrap().nominated_node_name)
-        };
-        let node = Some("node".to_owned());
-        assert_eq!(nominated("veneer", "f:nominatedNodeName"), (node.clone(), None));
-        assert_eq!(
-            nominated("kube-scheduler", "f:nominatedNodeName"),
-            (None, node.clone())
-        );
-        assert_eq!(nominated("veneer", "f:phase"), (None, node));
+    fn ended(name: &str, uid: &str, version: u64) -> Node {
+        let mut ended = node(name, uid, version);
+        ended.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+            "2026-01-01T00:00:00Z".parse().unwrap(),
+        ));
+        ended
     }
 
     #[test]
     fn a_late_watch_does_not_undo_our_writes() {
         let mut store = Store::default();
-        store.apply(Event::Apply(node("a", "1", 5)));
+        store.applied(watched("a", "1", 5));
         store.written(node("a", "1", 9));
-        store.apply(Event::Apply(node("a", "1", 7)));
+        store.applied(watched("a", "1", 7));
         assert_eq!(seen(&store), pairs(&[("1", 9)]));
         // Deleted and held by nothing.
-        let mut ended = node("a", "1", 11);
-        ended.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-            "2026-01-01T00:00:00Z".parse().unwrap(),
-        ));
-        store.written(ended);
-        store.apply(Event::Apply(node("a", "1", 10)));
+        store.written(ended("a", "1", 11));
+        store.applied(watched("a", "1", 10));
         assert_eq!(seen(&store), []);
-        store.apply(Event::Delete(node("a", "1", 12)));
-        store.apply(Event::Apply(node("a", "2", 13)));
+        store.deleted(&node("a", "1", 12).metadata);
+        store.applied(watched("a", "2", 13));
         assert_eq!(seen(&store), pairs(&[("2", 13)]));
         // A deletion of the one before comes late.
-        store.apply(Event::Delete(node("a", "1", 12)));
+        store.deleted(&node("a", "1", 12).metadata);
         assert_eq!(seen(&store), pairs(&[("2", 13)]));
     }
 
     #[test]
     fn a_new_list_keeps_what_we_wrote_after_it() {
         let mut store = Store::default();
-        store.apply(Event::Apply(node("old", "0", 3)));
-        store.apply(Event::Init);
-        store.apply(Event::InitApply(node("a", "1", 5)));
+        store.applied(watched("old", "0", 3));
+        store.list_begins();
+        store.listed(watched("a", "1", 5));
+        store.listed(watched("c", "3", 5));
         store.written(node("a", "1", 8));
         store.written(node("b", "2", 9));
-        store.apply(Event::InitDone);
+        store.applied(watched("c", "3", 5));
+        store.written(ended("c", "3", 10));
+        store.list_ends();
         assert_eq!(seen(&store), pairs(&[("1", 8), ("2", 9)]));
+        // What the watch still brings of the one that is gone changes nothing.
+        store.applied(watched("c", "3", 6));
+        assert_eq!(seen(&store), pairs(&[("1", 8), ("2", 9)]));
+    }
+
+    #[test]
+    fn a_restored_etcd_is_believed() {
+        let mut store = Store::default();
+        list(&mut store, &[("a", "1", 100), ("b", "2", 101), ("c", "3", 102)]);
+        store.written(node("a", "1", 200));
+        store.written(node("d", "4", 201));
+        store.written(ended("c", "3", 202));
+        // Restored to before all of this: a is as it was, b and d were never made, c was never deleted.
+        list(&mut store, &[("a", "1", 50), ("c", "3", 51)]);
+        assert_eq!(seen(&store), pairs(&[("1", 50), ("3", 51)]));
+        // New limits are taken in at once.
+        store.applied(watched("a", "1", 60));
+        assert_eq!(seen(&store), pairs(&[("1", 60), ("3", 51)]));
+    }
+
+    #[test]
+    fn what_is_read_again_after_a_conflict_is_believed_although_its_version_is_lower() {
+        let mut store = Store::default();
+        list(&mut store, &[("a", "1", 100)]);
+        store.read_again(node("a", "1", 50), "100");
+        assert_eq!(seen(&store), pairs(&[("1", 50)]));
+        // Somebody was faster than the answer.
+        store.applied(watched("a", "1", 70));
+        store.read_again(node("a", "1", 60), "50");
+        assert_eq!(seen(&store), pairs(&[("1", 70)]));
+    }
+
+    fn pool(version: u64, template: serde_json::Value) -> Watched<NodePool> {
+        let value = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "spec": {"template": template},
+            "metadata": {"name": "a", "uid": "1", "resourceVersion": version.to_string()}});
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn what_became_unreadable_is_not_used_and_can_be_deleted() {
+        let good = json!({"spec": {"requirements": [],
+            "nodeClassRef": {"group": "g", "kind": "k", "name": "n"}}});
+        let mut store = Store::default();
+        store.applied(pool(1, good.clone()));
+        assert_eq!(seen(&store), pairs(&[("1", 1)]));
+        let (_, is_news) = store.applied(pool(2, json!("a text")));
+        assert_eq!((seen(&store), store.unreadable(), is_news), (vec![], 1, true));
+        let (_, is_news) = store.applied(pool(3, json!("a text")));
+        assert!(!is_news);
+        store.applied(pool(4, good.clone()));
+        assert_eq!((seen(&store), store.unreadable()), (pairs(&[("1", 4)]), 0));
+        store.applied(pool(5, json!("a text")));
+        store.deleted(pool(6, json!("a text")).metadata());
+        assert_eq!((seen(&store), store.unreadable()), (vec![], 0));
+        // The same in lists.
+        store.applied(pool(7, good));
+        store.list_begins();
+        assert!(store.listed(pool(8, json!("a text"))));
+        store.list_ends();
+        assert_eq!((seen(&store), store.unreadable()), (vec![], 1));
+        store.list_begins();
+        store.list_ends();
+        assert_eq!(store.unreadable(), 0);
     }
 }

@@ -1,35 +1,39 @@
-//! The watches behind a snapshot: paged lists, bookmarks, and new attempts with growing pauses (all of it kube's).
+//! The watches behind a snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use futures::StreamExt;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, ApiResource, DynamicObject};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event};
-use kube::{Client, ResourceExt};
-use serde::de::DeserializeOwned;
-use tokio::sync::Notify;
+use kube::Client;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
-use tracing::{info, warn};
+use tokio::time::Instant;
 use veneer_api::{
     CONDITION_READY, ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool,
     Overprovisioner, find_condition,
 };
-use veneer_engine::plan::{NodeClass, Snapshot, is_daemon_pod, is_deleting, is_spare, is_terminal};
+use veneer_engine::plan::{Announcement, NodeClass, Snapshot, is_deleting, is_spare};
 
 use super::Clock;
+use super::follow::{Follower, follow_versions};
+use super::metrics::Meters;
 use super::store::{Shared, Stored, lock};
-use crate::observe::chain;
+use crate::feed::Timing;
 use crate::provider::ec2;
+use crate::watch_ages::{DeadWatch, WatchAges};
+
+/// Whose watches these are, in metrics.
+pub(super) const WHO: &str = "provisioning";
+/// Within this time all watches have noticed that versions went back.
+const LISTING: Duration = Duration::from_secs(10);
 
 /// Everything that is watched.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Stores {
     pub(crate) pods: Shared<Pod>,
     pub(crate) nodes: Shared<Node>,
@@ -51,8 +55,37 @@ pub(crate) struct Stores {
     pod_events: Mutex<BTreeMap<String, Timestamp>>,
     changed: Notify,
     classes_changed: Notify,
+    kinds: Kinds,
+    pub(super) tools: Tools,
+    /// Counts how often everything had to be listed again.
+    restarts: watch::Sender<u64>,
+    listed_again: Mutex<Option<Instant>>,
+    /// What people shall be told about objects.
+    announcements: Mutex<Vec<Announcement>>,
+}
+
+/// What watches tell how they are, and how long they take.
+#[derive(Clone, Debug)]
+pub(crate) struct Tools {
+    pub(crate) meters: Meters,
+    pub(crate) ages: WatchAges,
+    pub(crate) timing: Timing,
+    /// How often it is asked whether versions went back.
+    pub(crate) check_versions: Duration,
     /// What time it is.
     pub(crate) clock: Clock,
+}
+
+impl Default for Tools {
+    fn default() -> Self {
+        Self {
+            meters: Meters::default(),
+            ages: WatchAges::default(),
+            timing: Timing::default(),
+            check_versions: Duration::from_secs(60),
+            clock: Clock::default(),
+        }
+    }
 }
 
 /// What there is beside the kinds that are always there.
@@ -80,65 +113,46 @@ pub(crate) struct Watches {
 }
 
 impl Watches {
-    pub(crate) fn start(client: &Client, kinds: Kinds, clock: &Clock) -> Self {
-        let stores = Arc::new(Stores {
-            clock: clock.clone(),
-            ..Stores::default()
-        });
+    pub(crate) fn start(client: &Client, kinds: Kinds, tools: Tools) -> Self {
+        let stores = Arc::new(Stores::new(kinds, tools));
         let mut tasks = JoinSet::new();
-        macro_rules! typed {
+        macro_rules! follow {
             ($($field:ident: $kind:ty),* $(,)?) => {$(
-                tasks.spawn(follow::<$kind, $kind>(
-                    Api::all(client.clone()),
-                    Arc::clone(&stores.$field),
-                    Arc::clone(&stores),
-                    Some,
-                ));
+                let follower = Follower::<$kind>::new(client, &stores, Arc::clone(&stores.$field));
+                tasks.spawn(follower.follow());
             )*};
         }
-        typed! {
-            nodes: Node, daemon_sets: DaemonSet, pvcs: PersistentVolumeClaim, pvs: PersistentVolume,
+        follow! {
+            pods: Pod, nodes: Node, daemon_sets: DaemonSet, pvcs: PersistentVolumeClaim, pvs: PersistentVolume,
             storage_classes: StorageClass, csi_nodes: CSINode, volume_attachments: VolumeAttachment,
-            namespaces: Namespace, pdbs: PodDisruptionBudget,
+            namespaces: Namespace, pdbs: PodDisruptionBudget, node_claims: NodeClaim, node_pools: NodePool,
         }
-        tasks.spawn(follow_pods(client, &stores));
-        // Custom resources are read one by one: one that does not fit its type must not hide the others.
-        macro_rules! loose {
-            ($($field:ident: $kind:ty),* $(,)?) => {$(
-                tasks.spawn(follow::<DynamicObject, $kind>(
-                    Api::all_with(client.clone(), &ApiResource::erase::<$kind>(&())),
-                    Arc::clone(&stores.$field),
-                    Arc::clone(&stores),
-                    read::<$kind>,
-                ));
-            )*};
-        }
-        loose! {node_claims: NodeClaim, node_pools: NodePool}
         let (kwok, ec2) = match kinds.node_classes {
             NodeClasses::Kwok => (true, false),
             NodeClasses::Ec2 => (false, true),
             NodeClasses::None => (false, false),
         };
         if ec2 {
-            loose! {ec2_node_classes: EC2NodeClass}
+            follow! {ec2_node_classes: EC2NodeClass}
         } else {
             lock(&stores.ec2_node_classes).synced = true;
         }
         if kwok {
-            loose! {node_classes: KWOKNodeClass}
+            follow! {node_classes: KWOKNodeClass}
         } else {
             lock(&stores.node_classes).synced = true;
         }
         if kinds.overlays {
-            loose! {overlays: NodeOverlay}
+            follow! {overlays: NodeOverlay}
         } else {
             lock(&stores.overlays).synced = true;
         }
         if kinds.overprovisioners {
-            loose! {overprovisioners: Overprovisioner}
+            follow! {overprovisioners: Overprovisioner}
         } else {
             lock(&stores.overprovisioners).synced = true;
         }
+        tasks.spawn(follow_versions(client.clone(), Arc::clone(&stores)));
         Self {
             stores,
             _tasks: tasks,
@@ -146,7 +160,112 @@ impl Watches {
     }
 }
 
+impl Drop for Watches {
+    fn drop(&mut self) {
+        self.stores.tools.ages.forget(WHO);
+    }
+}
+
 impl Stores {
+    fn new(kinds: Kinds, tools: Tools) -> Self {
+        Self {
+            kinds,
+            pods: Shared::default(),
+            nodes: Shared::default(),
+            node_claims: Shared::default(),
+            node_pools: Shared::default(),
+            overlays: Shared::default(),
+            node_classes: Shared::default(),
+            ec2_node_classes: Shared::default(),
+            overprovisioners: Shared::default(),
+            daemon_sets: Shared::default(),
+            pvcs: Shared::default(),
+            pvs: Shared::default(),
+            storage_classes: Shared::default(),
+            csi_nodes: Shared::default(),
+            volume_attachments: Shared::default(),
+            namespaces: Shared::default(),
+            pdbs: Shared::default(),
+            pod_events: Mutex::default(),
+            changed: Notify::new(),
+            classes_changed: Notify::new(),
+            tools,
+            restarts: watch::Sender::new(0),
+            listed_again: Mutex::default(),
+            announcements: Mutex::default(),
+        }
+    }
+
+    /// What time it is.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.tools.clock
+    }
+
+    /// The watches that do not work, so that what is known may be old.
+    pub(crate) fn dead_watches(&self) -> Vec<DeadWatch> {
+        self.tools.ages.dead(Some(WHO))
+    }
+
+    /// Lets every watch begin again with a list, unless that was just done.
+    pub(super) fn list_all_again(&self) {
+        let mut listed = self.listed_again.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        if listed.is_none_or(|at| now.duration_since(at) > LISTING) {
+            *listed = Some(now);
+            // Nothing is decided from what may never have been.
+            self.forget_lists();
+            self.restarts.send_modify(|restarts| *restarts += 1);
+        }
+    }
+
+    fn forget_lists(&self) {
+        fn forget<T>(store: &Shared<T>, is_watched: bool) {
+            if is_watched {
+                lock(store).synced = false;
+            }
+        }
+        let kinds = self.kinds;
+        forget(&self.pods, true);
+        forget(&self.nodes, true);
+        forget(&self.node_claims, true);
+        forget(&self.node_pools, true);
+        forget(&self.overlays, kinds.overlays);
+        forget(&self.node_classes, kinds.node_classes == NodeClasses::Kwok);
+        forget(&self.ec2_node_classes, kinds.node_classes == NodeClasses::Ec2);
+        forget(&self.overprovisioners, kinds.overprovisioners);
+        forget(&self.daemon_sets, true);
+        forget(&self.pvcs, true);
+        forget(&self.pvs, true);
+        forget(&self.storage_classes, true);
+        forget(&self.csi_nodes, true);
+        forget(&self.volume_attachments, true);
+        forget(&self.namespaces, true);
+        forget(&self.pdbs, true);
+    }
+
+    /// Waits until every kind was listed.
+    pub(crate) async fn listed(&self) {
+        while !self.synced() {
+            self.changed().await;
+        }
+    }
+
+    /// Changes when every watch shall begin again.
+    pub(super) fn restarts(&self) -> watch::Receiver<u64> {
+        self.restarts.subscribe()
+    }
+
+    pub(super) fn announce(&self, announcement: Announcement) {
+        let mut announcements = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        announcements.push(announcement);
+    }
+
+    /// What people shall be told about objects since the last time this was asked.
+    pub(super) fn take_announcements(&self) -> Vec<Announcement> {
+        let mut announcements = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut announcements)
+    }
+
     /// Waits for the next change. A change that came while nobody waited counts.
     pub(crate) async fn changed(&self) {
         self.changed.notified().await;
@@ -211,7 +330,7 @@ impl Stores {
 
     /// Everything as it is now, without what only the provider knows.
     pub(crate) fn snapshot(&self) -> Snapshot {
-        fn all<T: Stored>(store: &Shared<T>) -> Vec<Arc<T>> {
+        fn all<T: Stored + Clone>(store: &Shared<T>) -> Vec<Arc<T>> {
             lock(store).objects().cloned().collect()
         }
         Snapshot {
@@ -247,11 +366,11 @@ impl Stores {
     }
 
     /// Notes that a pod came to a node, ended there or left it.
-    fn pod_moved(&self, before: Option<&str>, after: Option<&str>) {
+    pub(super) fn pod_moved(&self, before: Option<&str>, after: Option<&str>) {
         if before != after {
             let mut events = self.pod_events.lock().unwrap_or_else(PoisonError::into_inner);
             for node in before.into_iter().chain(after) {
-                events.insert(node.to_owned(), self.clock.machine());
+                events.insert(node.to_owned(), self.clock().machine());
             }
         }
     }
@@ -283,132 +402,4 @@ fn node_class(class: &KWOKNodeClass) -> NodeClass {
         not_ready,
         is_deleting: is_deleting(&class.metadata),
     }
-}
-
-fn read<T: DeserializeOwned>(object: DynamicObject) -> Option<T> {
-    let name = object.name_any();
-    let kind = object
-        .types
-        .as_ref()
-        .map(|types| types.kind.clone())
-        .unwrap_or_default();
-    let read = serde_json::to_value(&object).map_err(|error| error.to_string());
-    let read = read.and_then(|value| {
-        serde_path_to_error::deserialize(value)
-            .map_err(|error| format!("{}: {}", error.path(), error.inner()))
-    });
-    match read {
-        Ok(object) => Some(object),
-        Err(error) => {
-            warn!(kind, name, %error, "left out: the object does not fit its type; correct the field and apply it again");
-            None
-        }
-    }
-}
-
-async fn follow<W, T>(api: Api<W>, store: Shared<T>, stores: Arc<Stores>, read: impl Fn(W) -> Option<T>)
-where
-    W: kube::Resource + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
-    T: Stored,
-{
-    let kind = std::any::type_name::<T>().rsplit("::").next().unwrap_or_default();
-    let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    let mut failing = false;
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(event) => {
-                if std::mem::take(&mut failing) {
-                    info!(kind, "watching again");
-                }
-                let Some(event) = map(event, &read) else { continue };
-                let is_partial = matches!(event, Event::Init | Event::InitApply(_));
-                lock(&store).apply(event);
-                if !is_partial {
-                    stores.wake();
-                }
-            }
-            Err(error) => {
-                if !failing {
-                    warn!(kind, error = %chain(&error), "cannot watch; trying again");
-                }
-                failing = true;
-                if seeded!(WatchEndsOnError) {
-                    return;
-                }
-            }
-        }
-    }
-}
-
-fn map<W, T>(event: Event<W>, read: impl Fn(W) -> Option<T>) -> Option<Event<T>> {
-    Some(match event {
-        Event::Apply(object) => Event::Apply(read(object)?),
-        Event::Delete(object) => Event::Delete(read(object)?),
-        Event::Init => Event::Init,
-        Event::InitApply(object) => Event::InitApply(read(object)?),
-        Event::InitDone => Event::InitDone,
-    })
-}
-
-/// Pods are many: fields that nobody asks about are not kept, and their coming and going is noted.
-fn follow_pods(client: &Client, stores: &Arc<Stores>) -> impl Future<Output = ()> + use<> {
-    let api = Api::<Pod>::all(client.clone());
-    let stores = Arc::clone(stores);
-    async move {
-        let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
-        let mut stream = std::pin::pin!(stream);
-        while let Some(event) = stream.next().await {
-            let event = match event {
-                Ok(event) => event,
-                Err(error) => {
-                    warn!(kind = "Pod", error = %chain(&error), "cannot watch; trying again");
-                    continue;
-                }
-            };
-            let Some(event) = map(event, |pod| Some(slim(pod))) else {
-                continue;
-            };
-            let is_partial = matches!(event, Event::Init | Event::InitApply(_));
-            let (after, is_single) = match &event {
-                Event::Apply(pod) => (occupied(pod).map(str::to_owned), true),
-                Event::Delete(_) => (None, true),
-                _ => (None, false),
-            };
-            let before = lock(&stores.pods).apply(event);
-            if is_single {
-                stores.pod_moved(before.as_deref().and_then(occupied), after.as_deref());
-            }
-            if !is_partial {
-                stores.wake();
-            }
-        }
-    }
-}
-
-/// The node that a pod occupies.
-fn occupied(pod: &Pod) -> Option<&str> {
-    let counts = !is_terminal(pod) && !is_deleting(&pod.metadata) && !is_daemon_pod(pod);
-    let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-    node.filter(|node| counts && !node.is_empty())
-}
-
-fn slim(mut pod: Pod) -> Pod {
-    if let Some(spec) = &mut pod.spec {
-        for container in spec
-            .containers
-            .iter_mut()
-            .chain(spec.init_containers.iter_mut().flatten())
-        {
-            container.env = None;
-            container.env_from = None;
-            container.args = None;
-            container.command = None;
-            container.volume_mounts = None;
-            container.liveness_probe = None;
-            container.readiness_probe = None;
-            container.startup_probe = None;
-        }
-    }
-    pod
 }

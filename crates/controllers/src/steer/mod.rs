@@ -116,6 +116,8 @@ async fn next(pending: &mut Option<JoinHandle<Observed>>) -> Observed {
     if let Some(task) = pending {
         match task.await {
             Ok(observed) => return observed,
+            // Nobody would ask again.
+            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             // The runtime is going away.
             Err(error) => warn!(%error, "a query was called off"),
         }

@@ -9,6 +9,8 @@
     reason = "helpers of tests fail the test, and read better so"
 )]
 
+pub(crate) mod fake_api;
+
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -29,7 +31,7 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_testbed::{Cluster, Options};
 
 /// The user that the controllers run as.
-const USER: &str = "veneer-under-test";
+pub(crate) const USER: &str = "veneer-under-test";
 /// How long anything may take before the test fails.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 

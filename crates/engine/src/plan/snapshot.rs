@@ -70,6 +70,8 @@ pub struct Snapshot {
     /// Claims whose machines are paid for whether they run or not, by name: moving their pods elsewhere saves next to
     /// nothing.
     pub paid_for: BTreeSet<String>,
+    /// Whether some of this may be old, because a driver cannot watch it: then no node goes that could stay.
+    pub is_stale: bool,
 }
 
 /// A machine as its provider lists it.

@@ -14,7 +14,7 @@ use http::header::{HeaderValue, USER_AGENT};
 use kube::Client;
 use kube::config::KubeConfigOptions;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{Level, info};
+use tracing::{Level, info, warn};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
@@ -152,9 +152,8 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
     let catalogue = Arc::new(catalogue(args, &config)?);
     start_log(&config);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime
-        .context("cannot start the runtime")?
-        .block_on(serve(args, &config, catalogue))?;
+    let runtime = runtime.context("cannot start the runtime")?;
+    runtime.block_on(serve(args, &config, catalogue))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -264,7 +263,7 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     cluster.headers.push((USER_AGENT, agent));
     settings.steering = Some(steering(config)?);
     if config.leader_election.enabled && !args.once && !args.dry_run {
-        settings.election = Some(election(config, &cluster.default_namespace));
+        settings.election = Some(election(config, &cluster));
     }
     info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -285,9 +284,15 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
         }
     };
     settings.provisioning = standalone::settings(args, &settings, ec2);
+    settings.look_for_karpenter_every = args.standalone.look_for_karpenter_every;
     settings.spares_beside = args.overprovisioners && mode == Mode::Companion && !args.once && !args.dry_run;
     if settings.provisioning.is_some() {
-        veneer_controllers::standalone::check(&client).await?;
+        // An API server that does not answer is waited for later, when the probes are served.
+        match veneer_controllers::standalone::check(&client).await {
+            Err(error @ standalone::ProvisioningError::Rival(_)) => return Err(error.into()),
+            Err(error) => warn!(%error, "trying again"),
+            Ok(()) => {}
+        }
     }
     veneer_controllers::run(client, settings, shutdown).await?;
     Ok(())
@@ -349,7 +354,7 @@ fn prometheus(url: &str, config: &config::Prometheus) -> Result<PrometheusSettin
     })
 }
 
-fn election(config: &Config, default_namespace: &str) -> Election {
+fn election(config: &Config, cluster: &kube::Config) -> Election {
     let election = &config.leader_election;
     let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "veneer".to_owned());
     // A Pod that starts again is another candidate: what the old one began must not count as its own.
@@ -358,10 +363,11 @@ fn election(config: &Config, default_namespace: &str) -> Election {
         namespace: election
             .namespace
             .clone()
-            .unwrap_or_else(|| default_namespace.to_owned()),
+            .unwrap_or_else(|| cluster.default_namespace.clone()),
         name: election.lease_name.clone(),
         identity: format!("{host}_{}_{started:x}", std::process::id()),
         duration: election.lease_duration,
+        cluster: Some(cluster.clone()),
     }
 }
 

@@ -116,7 +116,7 @@ keys! {
     "leaderElection.enabled", "true", file::BOOLEAN, "Whether replicas agree on one that acts", boolean => leader_election.enabled;
     "leaderElection.namespace", "", "a namespace such as veneer-system", "Where the Lease is; by default the namespace of the Pod or the kubeconfig", dns_label => leader_election.namespace as Some;
     "leaderElection.leaseName", "veneer", "a name such as veneer", "The name of the Lease", dns_prefix => leader_election.lease_name;
-    "leaderElection.leaseDuration", "15s", "a duration of at least 1s, such as 15s", "How long a silent leader stays leader", lease_duration => leader_election.lease_duration;
+    "leaderElection.leaseDuration", "15s", "a duration from 1s to 1h, such as 15s", "How long a silent leader stays leader", lease_duration => leader_election.lease_duration;
 }
 
 fn discount(text: &str) -> Option<String> {
@@ -131,5 +131,6 @@ fn discount(text: &str) -> Option<String> {
 }
 
 fn lease_duration(text: &str) -> Option<std::time::Duration> {
-    duration(text).filter(|duration| *duration >= std::time::Duration::from_secs(1))
+    let range = std::time::Duration::from_secs(1)..=std::time::Duration::from_secs(3600);
+    duration(text).filter(|duration| range.contains(duration))
 }

@@ -266,12 +266,15 @@ fn thirty_bad_values_are_named_with_key_value_and_accepted_form() {
         ("overlays.instanceFamilyLabel", &["a/b/c", "-x"]),
         ("overlays.mixedPools", &["maybe"]),
         ("freshnessLimit", &["65"]),
-        ("reconcileInterval", &["5min"]),
+        ("reconcileInterval", &["5000000000000000h", "5min"]),
         ("preferences.enabled", &["no"]),
         ("leaderElection.enabled", &["no"]),
         ("leaderElection.namespace", &["a b"]),
         ("leaderElection.leaseName", &["x/y"]),
-        ("leaderElection.leaseDuration", &["500ms", "x"]),
+        (
+            "leaderElection.leaseDuration",
+            &["500ms", "x", "61m", "5000000000000000h"],
+        ),
     ];
     assert!(bad.len() >= 30);
     for (path, texts) in bad {

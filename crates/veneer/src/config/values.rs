@@ -145,7 +145,10 @@ pub(super) fn label_key(text: &str) -> Option<String> {
     check_key(text).ok().map(|()| text.to_owned())
 }
 
-/// `90s`, `5m`, `1h5m`, `1.5h`, `250ms`; more than nothing.
+/// The longest duration: times that far ahead can still be reckoned with.
+const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// `90s`, `5m`, `1h5m`, `1.5h`, `250ms`; more than nothing, at most ten years.
 pub(super) fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut seconds = 0.0_f64;
@@ -169,7 +172,7 @@ pub(super) fn duration(text: &str) -> Option<Duration> {
     }
     Duration::try_from_secs_f64(seconds)
         .ok()
-        .filter(|duration| !duration.is_zero())
+        .filter(|duration| !duration.is_zero() && *duration <= LONGEST)
 }
 
 /// `Name=value,Other=value`.

@@ -92,7 +92,7 @@ impl Controller {
             let all: Vec<String> = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
             self.finalizers(class, &all).await?;
         }
-        let now = self.stores.clock.machine();
+        let now = self.stores.clock().machine();
         let found = node_class::find(&self.aws.client, class, &self.site, now).await;
         for subnet in found.subnets.iter().flatten() {
             self.aws.set_free_addresses(&subnet.id, subnet.free_addresses);

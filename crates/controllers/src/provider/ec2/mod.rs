@@ -202,7 +202,7 @@ async fn watch_market(
 ) {
     let mut known = veneer_aws::Market::default();
     loop {
-        match aws.market(stores.clock.machine()).await {
+        match aws.market(stores.clock().machine()).await {
             Ok(market) if market != known => {
                 let (catalogue, changes) = aws.catalogue_with(&market);
                 info!(

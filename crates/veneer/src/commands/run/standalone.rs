@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use tracing::warn;
 use veneer_controllers::provider::{ec2, kwok};
+pub(super) use veneer_controllers::standalone::Error as ProvisioningError;
 use veneer_controllers::standalone::Settings as Provisioning;
 use veneer_controllers::{Mode, Provider, Settings};
 use veneer_engine::plan::parse_duration;
@@ -33,6 +34,10 @@ pub(super) struct StandaloneArgs {
     #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = clap::value_parser!(u8).range(0..=99), env = "VENEER_LEAST_SAVING")]
     least_saving: u8,
 
+    /// Standalone: how often to look whether a Karpenter has come
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration, hide = true)]
+    pub(super) look_for_karpenter_every: Duration,
+
     /// Standalone with kwok: how long the launch of an instance takes
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     kwok_launch_delay: Duration,
@@ -51,10 +56,16 @@ pub(super) struct StandaloneArgs {
     kwok_unavailable: Vec<String>,
 }
 
+/// Nothing here is worth waiting for longer.
+const LONGEST: Duration = Duration::from_secs(1_000 * 3600);
+
 fn duration(text: &str) -> Result<Duration, String> {
     let duration = parse_duration(text).and_then(|duration| Duration::try_from(duration).ok());
+    let duration = duration.filter(|duration| *duration <= LONGEST);
     duration.ok_or_else(|| {
-        format!("{text:?} is no duration; expected numbers with units such as 500ms, 10s or 1m30s")
+        format!(
+            "{text:?} is no duration up to 1000h; expected numbers with units such as 500ms, 10s or 1m30s"
+        )
     })
 }
 

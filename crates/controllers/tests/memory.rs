@@ -1,0 +1,138 @@
+//! How much memory the pods of a cluster take. Prints what it measures; the bounds hold in a release build, too:
+//!
+//!     cargo test --release -p veneer-controllers --test memory -- --nocapture
+//!
+//! `VENEER_PODS=10000` is the size that the guide's table has a row for.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "helpers of tests fail the test, and read better so"
+)]
+
+mod support;
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use support::fake_api::FakeApi;
+use support::{eventually, sample};
+use veneer_controllers::Metrics;
+use veneer_controllers::standalone::{self, Settings, Shown};
+use veneer_engine::catalogue::aws;
+
+const NODES: usize = 250;
+
+fn node(at: usize) -> Value {
+    let name = format!("ip-10-0-{}-{}.ec2.internal", at / 250, at % 250);
+    let resources = json!({"cpu": "16", "memory": "64Gi", "pods": "110", "ephemeral-storage": "100Gi"});
+    json!({"metadata": {"name": name, "uid": format!("node-{at}"), "resourceVersion": "7",
+            "creationTimestamp": "2026-01-01T00:00:00Z", "labels": {"kubernetes.io/hostname": name,
+            "topology.kubernetes.io/zone": "us-east-1a", "kubernetes.io/arch": "amd64", "kubernetes.io/os": "linux"}},
+        "spec": {"providerID": format!("aws:///us-east-1a/i-{at:017x}")},
+        "status": {"allocatable": resources, "capacity": resources,
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "images": (0..50).map(|image| json!({"names": [format!("registry.example/team/image-{image}@sha256:{image:064}"),
+                format!("registry.example/team/image-{image}:v1.2.3")], "sizeBytes": 123_456_789})).collect::<Vec<_>>()}})
+}
+
+/// A pod of a Deployment as kube-apiserver shows it: nothing special, and all that admission and the kubelet add.
+fn pod(at: usize, annotation_bytes: usize) -> Value {
+    let workload = at / 20;
+    let name = format!("web-{workload}-7d4b9c6f5d-{at:05}");
+    let mount = json!({"name": "kube-api-access-x7k2p", "readOnly": true, "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"});
+    let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
+    let mut annotations = json!({"kubectl.kubernetes.io/restartedAt": "2026-01-01T00:00:00Z",
+        "prometheus.io/scrape": "true", "prometheus.io/port": "8080"});
+    if annotation_bytes > 0 {
+        annotations["example.com/large"] = json!("x".repeat(annotation_bytes));
+    }
+    let resources = json!({"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "256Mi"}});
+    json!({"metadata": {"name": name, "generateName": format!("web-{workload}-7d4b9c6f5d-"), "namespace": format!("team-{}", workload % 40),
+            "uid": format!("00000000-0000-4000-8000-{at:012}"), "resourceVersion": (at + 1).to_string(), "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"app": format!("web-{workload}"), "pod-template-hash": "7d4b9c6f5d", "team": format!("team-{}", workload % 40)},
+            "annotations": annotations,
+            "ownerReferences": [{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": format!("web-{workload}-7d4b9c6f5d"),
+                "uid": format!("10000000-0000-4000-8000-{workload:012}"), "controller": true, "blockOwnerDeletion": true}],
+            "managedFields": [{"manager": "kube-controller-manager", "operation": "Update", "apiVersion": "v1", "time": "2026-01-01T00:00:00Z",
+                "fieldsType": "FieldsV1", "fieldsV1": {"f:metadata": {"f:labels": {".": {}, "f:app": {}}}, "f:spec": {"f:containers": {
+                    "k:{\"name\":\"main\"}": {".": {}, "f:image": {}, "f:name": {}, "f:resources": {}, "f:env": {}}}, "f:restartPolicy": {}}}}]},
+        "spec": {"nodeName": node(at % NODES)["metadata"]["name"], "restartPolicy": "Always", "dnsPolicy": "ClusterFirst",
+            "serviceAccountName": "default", "serviceAccount": "default", "schedulerName": "default-scheduler", "priority": 0,
+            "enableServiceLinks": true, "preemptionPolicy": "PreemptLowerPriority", "terminationGracePeriodSeconds": 30, "securityContext": {},
+            "tolerations": [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300},
+                {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}],
+            "containers": [{"name": "main", "image": "registry.example/team/web:v1.2.3", "imagePullPolicy": "IfNotPresent",
+                "terminationMessagePath": "/dev/termination-log", "terminationMessagePolicy": "File", "volumeMounts": [mount],
+                "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
+                "env": (0..10).map(|number| json!({"name": format!("SETTING_{number}"), "value": "some text of a usual length"})).collect::<Vec<_>>(),
+                "readinessProbe": {"httpGet": {"path": "/ready", "port": 8080, "scheme": "HTTP"}, "periodSeconds": 10},
+                "resources": resources}],
+            "volumes": [{"name": "kube-api-access-x7k2p", "projected": {"defaultMode": 420, "sources": [
+                {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}}]}}]}}]},
+        "status": {"phase": "Running", "qosClass": "Burstable", "hostIP": "10.0.0.1", "podIP": "10.1.2.3",
+            "hostIPs": [{"ip": "10.0.0.1"}], "podIPs": [{"ip": "10.1.2.3"}], "startTime": "2026-01-01T00:00:00Z",
+            "conditions": [condition("PodReadyToStartContainers"), condition("Initialized"), condition("Ready"),
+                condition("ContainersReady"), condition("PodScheduled")],
+            "containerStatuses": [{"name": "main", "image": "registry.example/team/web:v1.2.3", "ready": true, "started": true, "restartCount": 0,
+                "imageID": "registry.example/team/web@sha256:0123", "containerID": "containerd://0123456789abcdef",
+                "allocatedResources": {"cpu": "100m", "memory": "128Mi"}, "resources": resources,
+                "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}, "lastState": {}, "volumeMounts": [mount]}]}})
+}
+
+/// Megabytes that this process has in memory: now, and at most so far.
+fn resident() -> (f64, f64) {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let of = |key: &str| {
+        let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+        let kilobytes: f64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+        kilobytes / 1000.0
+    };
+    (of("VmRSS:"), of("VmHWM:"))
+}
+
+fn number(variable: &str, default: usize) -> usize {
+    std::env::var(variable).map_or(default, |text| text.parse().unwrap())
+}
+
+/// Runs standalone mode until it has decided a few times about `pods`, and says what it has in memory then.
+async fn measure(pods: usize, annotation_bytes: usize) -> (f64, f64) {
+    let api = FakeApi::start().await;
+    api.generate("/api/v1/nodes", NODES, node);
+    api.generate("/api/v1/pods", pods, move |at| pod(at, annotation_bytes));
+    let catalogue = Arc::new(aws::region("us-east-1").unwrap().catalogue);
+    let metrics = Metrics::new();
+    let mut settings = Settings::new(catalogue);
+    settings.meters = metrics.provisioning.clone();
+    let running = tokio::spawn(standalone::run(api.client.clone(), settings, Shown::default()));
+    eventually("it has decided", async || {
+        let text = metrics.text().unwrap();
+        let passes = sample(&text, "veneer_provisioning_pass_duration_seconds_count").unwrap_or_default();
+        (passes >= 1.0).then_some(())
+    })
+    .await;
+    let (now, most) = resident();
+    println!("{pods} pods with {annotation_bytes} bytes of annotations: {now:.0} MB, at most {most:.0} MB");
+    running.abort();
+    (now, most)
+}
+
+#[tokio::test]
+async fn the_memory_that_pods_take_is_bounded() {
+    let (empty, _) = measure(0, 0).await;
+    // What nobody reads is not kept, also while it is being listed.
+    let (_, most) = measure(600, 250_000).await;
+    assert!(
+        most < empty + 60.0,
+        "{most:.0} MB at most, {empty:.0} MB without pods"
+    );
+    let pods = number("VENEER_PODS", 10_000);
+    let (now, _) = measure(pods, 0).await;
+    let each = (now - empty) * 1_000_000.0 / pods as f64;
+    println!("{each:.0} bytes for each pod, {empty:.0} MB without pods");
+    assert!(each < 8_000.0, "{each:.0} bytes for each pod");
+}
