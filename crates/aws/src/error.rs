@@ -90,6 +90,35 @@ impl Error {
         code.contains("NotFound") || matches!(code, "NoSuchEntity" | "QueueDoesNotExist")
     }
 
+    /// Whether the refusal is about what the request names, so that another request may do better at once.
+    pub(crate) fn is_about_content(&self) -> bool {
+        matches!(self, Self::Refused { .. })
+            && !self.may_pass()
+            && !self.is_expired()
+            && !self.may_be_skewed()
+    }
+
+    /// What a person has to do before the same call can succeed, if that is known.
+    #[must_use]
+    pub fn remedy(&self) -> Option<&'static str> {
+        match self {
+            Self::Refused { code, message, .. } if code == "OperationNotPermitted" => {
+                let attribute = |name: &str| message.contains(name);
+                if attribute("disableApiTermination") {
+                    Some("disable its termination protection (DisableApiTermination)")
+                } else if attribute("disableApiStop") {
+                    Some("disable its stop protection (DisableApiStop)")
+                } else {
+                    Some("find out what protects it and remove that")
+                }
+            }
+            Self::Refused { code, .. } if code == "UnauthorizedOperation" => Some(
+                "compare the controller's role with what `veneer iam-policy` prints, and the instance's tags with it",
+            ),
+            _ => None,
+        }
+    }
+
     /// Whether other credentials may do.
     pub(crate) fn is_expired(&self) -> bool {
         EXPIRED.contains(&self.code())

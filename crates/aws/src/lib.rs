@@ -26,6 +26,7 @@ mod provider;
 mod requests;
 mod services;
 mod template;
+mod terminate;
 mod user_data;
 mod wire;
 

@@ -1,15 +1,13 @@
-//! The instances of a cluster: what is known about them, and how they end, stop, start and change.
+//! The instances of a cluster: what is known about them, and how they stop, start and change.
 //!
 //! What is known comes from lists (one request for a thousand instances) and from our own launches, which lists may not
 //! show yet. An instance that was asked to end counts until EC2 says that it has.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::oneshot;
 use tokio::time::Instant;
-use tracing::warn;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::launch::Launcher;
 use veneer_engine::plan::Shortage;
@@ -21,17 +19,14 @@ use crate::error::Error;
 use crate::launch::Failure;
 use crate::names;
 use crate::template::Cluster;
+use crate::terminate::Ending;
 
 /// How long lists may leave out an instance that we launched.
 const YOUNG: Duration = Duration::from_secs(300);
 /// How long an earlier attempt's instance is waited for.
 const APPEARS: Duration = Duration::from_secs(45);
 /// An end that was asked for is not asked for again within this time.
-const ASKED: Duration = Duration::from_secs(30);
-/// Ends that are asked for within this time of each other are one request.
-const GATHER: Duration = Duration::from_millis(25);
-/// How many instances one request ends at most.
-const BATCH: usize = 500;
+pub(crate) const ASKED: Duration = Duration::from_secs(30);
 
 /// EC2 for one cluster.
 #[derive(Debug)]
@@ -45,20 +40,21 @@ pub struct Ec2 {
     /// Launch templates that are known to be there, with their last use.
     pub(crate) templates: tokio::sync::Mutex<HashMap<String, Instant>>,
     memory: Mutex<Memory>,
-    ending: Mutex<Vec<Ending>>,
+    pub(crate) ending: Mutex<Vec<Ending>>,
 }
 
 /// Where the types of a name stand in the catalogue.
 type ByName = HashMap<Arc<str>, Vec<usize>>;
-type Ending = (String, oneshot::Sender<Result<(), Error>>);
 
 #[derive(Debug, Default)]
-struct Memory {
+pub(crate) struct Memory {
     listed: BTreeMap<String, Machine>,
     /// Launched by us and not seen in a list yet.
     young: BTreeMap<String, (Machine, Instant)>,
     /// Asked to end, and when.
-    ended: HashMap<String, Instant>,
+    pub(crate) ended: HashMap<String, Instant>,
+    /// Refused to end, so that they are in nobody else's request.
+    pub(crate) refused: HashSet<String>,
     shortages: Vec<Shortage>,
     addresses: HashMap<String, i64>,
 }
@@ -100,7 +96,7 @@ impl Ec2 {
         self.launcher.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(crate) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,10 +110,15 @@ impl Ec2 {
         let mut memory = self.memory();
         memory.listed = found.into_iter().map(|one| (one.id.clone(), one)).collect();
         let Memory {
-            listed, young, ended, ..
+            listed,
+            young,
+            ended,
+            refused,
+            ..
         } = &mut *memory;
         young.retain(|id, (_, since)| !listed.contains_key(id) && since.elapsed() < YOUNG);
         ended.retain(|id, asked| listed.contains_key(id) || asked.elapsed() < ASKED);
+        refused.retain(|id| listed.contains_key(id) || young.contains_key(id));
         Ok(listed.len())
     }
 
@@ -194,77 +195,6 @@ impl Ec2 {
             }
             tokio::time::sleep(Duration::from_secs(2)).await;
         }
-    }
-
-    /// Ends an instance; one that is gone is fine. Those of the same moment share a request.
-    pub async fn terminate(&self, provider_id: &str) -> Result<(), Error> {
-        let id = instance_id(provider_id).to_owned();
-        if self
-            .memory()
-            .ended
-            .get(&id)
-            .is_some_and(|asked| asked.elapsed() < ASKED)
-        {
-            return Ok(());
-        }
-        let (answer, waits) = oneshot::channel();
-        let is_first = {
-            let mut ending = self.ending.lock().unwrap_or_else(PoisonError::into_inner);
-            ending.push((id, answer));
-            ending.len() == 1
-        };
-        if is_first {
-            tokio::time::sleep(GATHER).await;
-            let batch = std::mem::take(&mut *self.ending.lock().unwrap_or_else(PoisonError::into_inner));
-            self.end(batch).await;
-        }
-        waits.await.unwrap_or_else(|_| {
-            Err(Error::Unreadable {
-                action: "TerminateInstances",
-                message: "the request that this end was part of was given up".to_owned(),
-            })
-        })
-    }
-
-    async fn end(&self, batch: Vec<Ending>) {
-        let mut batch = batch;
-        while !batch.is_empty() {
-            let rest = batch.split_off(batch.len().min(BATCH));
-            let mut ids: Vec<String> = batch.iter().map(|(id, _)| id.clone()).collect();
-            ids.sort();
-            ids.dedup();
-            let result = self.end_all(&mut ids).await;
-            if result.is_ok() {
-                let now = Instant::now();
-                self.memory()
-                    .ended
-                    .extend(batch.iter().map(|(id, _)| (id.clone(), now)));
-            }
-            for (_, waits) in batch {
-                // Whoever asked may have gone.
-                drop(waits.send(result.clone()));
-            }
-            batch = rest;
-        }
-    }
-
-    /// EC2 refuses a request in which one instance is unknown, so those are taken out; they are gone.
-    async fn end_all(&self, ids: &mut Vec<String>) -> Result<(), Error> {
-        while !ids.is_empty() {
-            match self.client.terminate(ids).await {
-                Err(error) if error.is_not_found() => {
-                    let text = error.to_string();
-                    let before = ids.len();
-                    ids.retain(|id| !text.contains(id.as_str()));
-                    if ids.len() == before {
-                        return Err(error);
-                    }
-                    warn!(gone = before - ids.len(), "instances to end were gone already");
-                }
-                other => return other,
-            }
-        }
-        Ok(())
     }
 
     async fn look(&self, provider_id: &str) -> Result<Machine, String> {
