@@ -167,7 +167,7 @@ fn identity(object: &Value) -> String {
     )
 }
 
-fn believes<T: kube::Resource + Send + Sync + 'static>(
+fn believes<T: kube::Resource + Clone + Send + Sync + 'static>(
     plural: &str,
     store: &SharedStore<T>,
 ) -> BTreeMap<(String, String), String> {
