@@ -19,9 +19,9 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::observe::chain;
 
 /// How many objects the first page has; the next ones are made larger or smaller.
-const FIRST_PAGE: u32 = 100;
+const FIRST_PAGE: u32 = 20;
 /// How many objects a page may have.
-const PAGES: (u32, u32) = (10, 500);
+const PAGES: (u32, u32) = (4, 500);
 /// How large the text of a page should be at most; one object can have 1.5 MB.
 const PAGE_BYTES: usize = 2 << 20;
 /// After so many watches that failed in a row everything is listed again.
@@ -338,7 +338,8 @@ mod tests {
     fn pages_are_as_large_as_their_objects_allow() {
         assert_eq!(next_limit(100, 100 * 4_000, 100), 200);
         assert_eq!(next_limit(400, 400 * 4_000, 400), 500);
-        assert_eq!(next_limit(100, 100 * 250_000, 100), 10);
+        assert_eq!(next_limit(20, 20 * 250_000, 20), 8);
+        assert_eq!(next_limit(20, 20 * 1_500_000, 20), 4);
         assert_eq!(next_limit(10, 10 * 100_000, 10), 20);
         assert_eq!(next_limit(100, 40, 0), 200);
     }

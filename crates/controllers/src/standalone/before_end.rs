@@ -35,7 +35,7 @@ impl<P: Provider> Executor<P> {
         if self.stores.dead_watches().is_empty() {
             Ok(())
         } else {
-            Err(Failure::NotYet)
+            Err(Failure::Held)
         }
     }
 

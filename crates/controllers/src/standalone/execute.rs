@@ -19,12 +19,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner};
-use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
-use veneer_engine::plan::{
-    Action, Announcement, NodeChange, Shortage, Subject, Target, name, node_pool_of,
-    provider_id as provider_id_of,
-};
-use veneer_engine::provision::LaunchOption;
+use veneer_engine::plan::{Action, Announcement, NodeChange, Shortage, Target, name, node_pool_of};
 
 use super::events::Events;
 use super::metrics::Meters;
@@ -35,13 +30,13 @@ use super::watch::Stores;
 use crate::act::FIELD_MANAGER;
 use crate::lease::Fence;
 use crate::observe::chain;
-use crate::provider::{LaunchError, Provider};
+use crate::provider::Provider;
 use crate::supervise::caught;
 
 /// How many requests are under way at once.
 const CONCURRENCY: usize = 32;
 /// How long an offering counts as not available after the provider had none of it.
-const SHORTAGE: Duration = Duration::from_secs(180);
+pub(super) const SHORTAGE: Duration = Duration::from_secs(180);
 
 /// When an action that has to wait is tried again, unless something else is decided before.
 const NOT_YET: Duration = Duration::from_secs(1);
@@ -50,11 +45,11 @@ const UNDER_WAY: Duration = Duration::from_secs(5);
 
 /// What is known about actions beside the objects.
 #[derive(Debug, Default)]
-struct Memory {
+pub(super) struct Memory {
     /// Launches and ends that are under way.
     running: HashSet<String>,
     setbacks: Setbacks,
-    shortages: BTreeMap<Shortage, Instant>,
+    pub(super) shortages: BTreeMap<Shortage, Instant>,
 }
 
 /// Writes to one cluster and asks one provider.
@@ -66,7 +61,7 @@ pub(crate) struct Executor<P> {
     pub(super) client: Client,
     pub(crate) stores: Arc<Stores>,
     pub(crate) provider: P,
-    events: Events,
+    pub(super) events: Events,
     meters: Meters,
     memory: Mutex<Memory>,
     /// Closed when another replica may act.
@@ -85,6 +80,9 @@ pub(crate) enum Failure {
     /// It was asked for, and only the provider's next list shows what came of it.
     #[error("under way")]
     UnderWay,
+    /// What is known of the cluster may be old.
+    #[error("a watch does not work")]
+    Held,
     #[error("{0}")]
     Refused(String),
 }
@@ -112,7 +110,7 @@ impl<P: Provider> Executor<P> {
         self
     }
 
-    fn memory(&self) -> MutexGuard<'_, Memory> {
+    pub(super) fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -222,6 +220,7 @@ impl<P: Provider> Executor<P> {
                 };
                 memory.setbacks.rest(&key, now + pause);
             }
+            Err(Failure::Held) => debug!(action = key, "held back: a watch does not work"),
             Err(Failure::Outrun) => {
                 self.meters.conflict();
                 match memory.setbacks.conflicted(&key, now) {
@@ -254,8 +253,12 @@ impl<P: Provider> Executor<P> {
             if !(seeded!(LaunchNeverExpires) && result.is_err()) {
                 this.memory().running.remove(&key);
             }
+            // The watch that works again wakes everybody; until then it would be decided again and again.
+            let is_held = matches!(result, Err(Failure::Held));
             this.note(key, result);
-            this.stores.wake();
+            if !is_held {
+                this.stores.wake();
+            }
         });
     }
 
@@ -374,87 +377,6 @@ impl<P: Provider> Executor<P> {
         self.meters.claim_created(&pool);
         lock(&self.stores.node_claims).written(created);
         Ok(())
-    }
-
-    async fn launch(&self, claim: &NodeClaim, options: &[LaunchOption]) -> Result<(), Failure> {
-        let target = Target::from(&claim.metadata);
-        let subject = Subject {
-            api_version: "karpenter.sh/v1",
-            kind: "NodeClaim",
-            target: target.clone(),
-        };
-        let warn_of = |reason, error: &LaunchError| Announcement {
-            subject: subject.clone(),
-            is_warning: true,
-            reason,
-            message: format!("NodeClaim {} event: {error}", target.name),
-        };
-        match self.provider.launch(claim, options).await {
-            Ok(launched) => {
-                let label = |key: &str| launched.labels.get(key).cloned().unwrap_or_default();
-                info!(
-                    node_claim = target.name,
-                    provider_id = launched.provider_id,
-                    instance_type = label("node.kubernetes.io/instance-type"),
-                    capacity_type = label("karpenter.sh/capacity-type"),
-                    zone = label("topology.kubernetes.io/zone"),
-                    "launched"
-                );
-                for action in after_launch(claim, &launched, self.stores.clock().machine()) {
-                    Box::pin(self.act(action)).await?;
-                }
-                Ok(())
-            }
-            Err(error @ LaunchError::InsufficientCapacity(_)) => {
-                self.events
-                    .write(&warn_of("InsufficientCapacityError", &error))
-                    .await;
-                self.remember_shortages(error);
-                let reason = "insufficient_capacity";
-                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
-            }
-            Err(error @ LaunchError::NodeClassNotReady(_)) => {
-                self.events.write(&warn_of("NodeClassNotReady", &error)).await;
-                let reason = "nodeclass_not_ready";
-                Box::pin(self.act(Action::DeleteClaim { target, reason })).await
-            }
-            Err(LaunchError::Other(error)) => {
-                let failed = launch_failed(claim, "LaunchFailed", &error, self.stores.clock().machine());
-                Box::pin(self.act(failed)).await?;
-                Err(Failure::Refused(error))
-            }
-        }
-    }
-
-    fn remember_shortages(&self, error: LaunchError) {
-        if let LaunchError::InsufficientCapacity(shortages) = error {
-            let until = Instant::now() + SHORTAGE;
-            let shortages = shortages.into_iter().map(|one| (one, until));
-            self.memory().shortages.extend(shortages);
-        }
-    }
-
-    /// What is short is remembered, so that the next decision takes another type.
-    async fn start(&self, provider_id: &str) -> Result<(), Failure> {
-        let started = self.provider.start(provider_id).await;
-        started.map_err(|error| {
-            let message = error.to_string();
-            self.remember_shortages(error);
-            Failure::Refused(message)
-        })
-    }
-
-    async fn change_type(&self, provider_id: &str, instance_type: &str) -> Result<(), Failure> {
-        let changed = self.provider.change_type(provider_id, instance_type).await;
-        changed.map_err(Failure::Refused)?;
-        let claim = lock(&self.stores.node_claims)
-            .objects()
-            .find(|claim| provider_id_of(claim) == Some(provider_id))
-            .cloned();
-        match claim {
-            Some(claim) => Box::pin(self.act(after_change_type(&claim, instance_type))).await,
-            None => Ok(()),
-        }
     }
 
     async fn patch_node(&self, target: Target, change: NodeChange) -> Result<(), Failure> {

@@ -11,6 +11,7 @@ mod execute;
 mod follow;
 mod guard;
 mod hands;
+mod launch;
 mod metrics;
 mod orphans;
 #[cfg(test)]

@@ -30,8 +30,6 @@ const READ: [&str; 5] = [
 const LONGEST: usize = 1024;
 /// What `kubectl apply` writes down for itself.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
-/// The conditions of pods that decisions look at.
-const CONDITIONS: [&str; 3] = ["PodScheduled", "Ready", "PodResizePending"];
 
 /// Drops what no decision looks at from an object of any kind. Before that, a nomination of ours becomes an annotation.
 pub(super) fn slim(object: &mut dyn Any) {
@@ -144,10 +142,20 @@ fn slim_container(container: Container) -> Container {
         ports.retain(|port| port.host_port.is_some_and(|port| port != 0));
         ports
     });
+    // A limit counts only where there is no request.
+    let resources = container.resources.map(|mut resources| {
+        resources.limits = resources.limits.filter(|limits| {
+            let asked = resources.requests.as_ref();
+            !limits
+                .keys()
+                .all(|resource| asked.is_some_and(|asked| asked.contains_key(resource)))
+        });
+        resources
+    });
     Container {
         name: container.name,
         ports: shrunk(ports),
-        resources: container.resources,
+        resources,
         restart_policy: container.restart_policy,
         ..Container::default()
     }
@@ -184,7 +192,13 @@ fn slim_status(status: PodStatus, spec: Option<&PodSpec>) -> PodStatus {
         .flatten()
         .any(|condition| condition.type_ == "PodResizePending");
     let conditions = status.conditions.map(|conditions| {
-        let read = |condition: &PodCondition| CONDITIONS.contains(&condition.type_.as_str());
+        let is_bound = spec.is_some_and(|spec| spec.node_name.is_some());
+        // Whether the scheduler has given up, whether the pod is unhealthy, and whether its size is about to change.
+        let read = |condition: &PodCondition| match condition.type_.as_str() {
+            "PodScheduled" => !is_bound,
+            "Ready" => condition.status == "False",
+            type_ => type_ == "PodResizePending",
+        };
         let slim = conditions.into_iter().filter(read).map(|condition| PodCondition {
             last_transition_time: condition.last_transition_time,
             message: condition.message,
@@ -302,9 +316,10 @@ mod tests {
                     {"name": "token", "projected": {"sources": []}}],
                 "containers": [{"name": "main", "image": "i", "env": [{"name": "A", "value": "B"}],
                     "ports": [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81}],
-                    "resources": {"requests": {"cpu": "1"}}}]},
+                    "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2"}}},
+                    {"name": "other", "resources": {"limits": {"cpu": "2"}}}]},
             "status": {"phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-01-01T00:00:00Z", "conditions": [
-                {"type": "PodScheduled", "status": "True"}, {"type": "Initialized", "status": "True"}],
+                {"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "False"}],
                 "containerStatuses": [{"name": "main", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
                     "allocatedResources": {"cpu": "1"}, "resources": {"requests": {"cpu": "1"}}}]}}))
         .unwrap();
@@ -316,9 +331,9 @@ mod tests {
             "spec": {"nodeName": "n", "priorityClassName": "system-node-critical", "terminationGracePeriodSeconds": 5,
                 "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "c"}}],
                 "containers": [{"name": "main", "ports": [{"containerPort": 81, "hostPort": 81}],
-                    "resources": {"requests": {"cpu": "1"}}}]},
+                    "resources": {"requests": {"cpu": "1"}}}, {"name": "other", "resources": {"limits": {"cpu": "2"}}}]},
             "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
-                "conditions": [{"type": "PodScheduled", "status": "True"}]}});
+                "conditions": [{"type": "Ready", "status": "False"}]}});
         assert_eq!(left, expected);
     }
 

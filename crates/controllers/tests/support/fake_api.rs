@@ -19,6 +19,25 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
+/// What is there without any object.
+const COLLECTIONS: [&str; 15] = [
+    "nodes",
+    "pods",
+    "namespaces",
+    "persistentvolumes",
+    "persistentvolumeclaims",
+    "daemonsets",
+    "poddisruptionbudgets",
+    "storageclasses",
+    "csinodes",
+    "volumeattachments",
+    "nodeclaims",
+    "nodepools",
+    "nodeoverlays",
+    "overprovisioners",
+    "kwoknodeclasses",
+];
+
 type Generator = Box<dyn Fn(usize) -> Value + Send + Sync>;
 
 #[derive(Default)]
@@ -35,18 +54,25 @@ struct State {
 #[derive(Clone)]
 pub(crate) struct FakeApi {
     state: Arc<Mutex<State>>,
+    pub(crate) url: String,
     pub(crate) client: Client,
+}
+
+/// A client for such a server.
+pub(crate) fn client(url: &str) -> Client {
+    let mut config = kube::Config::new(url.parse().unwrap());
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 impl FakeApi {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let mut config = kube::Config::new(url.parse().unwrap());
-        config.default_retry = false;
         let api = Self {
             state: Arc::default(),
-            client: Client::try_from(config).unwrap(),
+            client: client(&url),
+            url,
         };
         let shared = api.clone();
         let router = Router::new().fallback(move |request: Request| {
@@ -136,7 +162,10 @@ impl FakeApi {
                 None => status(StatusCode::NOT_FOUND, "there is none of that name"),
             };
         }
-        list(&[], None)
+        if COLLECTIONS.contains(&name) {
+            return list(&[], None);
+        }
+        status(StatusCode::NOT_FOUND, "there is none of that name")
     }
 }
 
@@ -151,8 +180,12 @@ fn list(items: &[Value], next: Option<usize>) -> Response<Body> {
 }
 
 fn status(code: StatusCode, message: &str) -> Response<Body> {
-    let body = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message,
-        "reason": "", "code": code.as_u16()});
+    let reason = match code {
+        StatusCode::NOT_FOUND => "NotFound",
+        _ => "Forbidden",
+    };
+    let body = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message,
+        "reason": reason, "code": code.as_u16()});
     let mut response = Response::new(Body::from(body.to_string()));
     *response.status_mut() = code;
     response
