@@ -163,6 +163,13 @@ impl Inner {
                 });
             }
         }
+        // The cloud's own controller removes the nodes of instances that are gone.
+        for node in nodes.iter().filter(|node| !is_deleting(node)) {
+            let is_up = self.cloud.is_running(text(node, "/spec/providerID"));
+            if !is_up && is_past(time(node, "/status/conditions/0/lastTransitionTime"), 60, now) {
+                drop(self.api.delete(&path_of("nodes", node), &Value::Null, now));
+            }
+        }
         // Pods end when their kubelet has ended them, or when somebody finds that their node is dead.
         for pod in self.api.all("pods") {
             let on = text(&pod, "/spec/nodeName");

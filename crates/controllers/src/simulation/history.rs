@@ -21,8 +21,9 @@ use super::{ApiServer, Bug, Cloud, Faults, Inner, Seat, Sim, actors::Workload, b
 pub(super) const RUDE: Duration = Duration::from_secs(5 * 60);
 /// How long everything may take to be as it should, with everybody behaving.
 const SETTLE: Duration = Duration::from_secs(25 * 60);
-/// How long nothing may be written for a cluster to count as calm: longer than the pause between two attempts.
-const CALM: Duration = Duration::from_secs(100);
+/// How long nothing may be written for a cluster to count as calm: longer than the pause between two attempts, and than a watch
+/// may be silent before it is begun again.
+const CALM: Duration = Duration::from_secs(150);
 
 /// What became of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +99,7 @@ impl Sim {
         let sim = Self {
             began: Instant::now(),
             inner: Mutex::new(inner),
-            changed: tokio::sync::watch::channel(0).0,
+            changed: Notify::new(),
             violated: Notify::new(),
             keeps_log,
         };
@@ -374,7 +375,7 @@ impl Sim {
                             .values()
                             .any(|one| one.is_protected && one.is_up())
                     });
-                    if at >= written + CALM || kept && at >= began + CALM {
+                    if at >= began + CALM && (kept || at >= written + CALM) {
                         return;
                     }
                     format!("{what} is still sent")

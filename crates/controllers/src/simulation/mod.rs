@@ -87,7 +87,8 @@ struct Inner {
 struct Sim {
     began: Instant,
     inner: Mutex<Inner>,
-    changed: tokio::sync::watch::Sender<u64>,
+    /// Not a `watch` channel: that wakes those who wait in random order.
+    changed: Notify,
     violated: Notify,
     keeps_log: bool,
 }
@@ -112,7 +113,7 @@ impl Sim {
 
     /// Tells open watches that there may be something to bring.
     fn wake(&self) {
-        self.changed.send_modify(|count| *count += 1);
+        self.changed.notify_waiters();
     }
 
     fn log(&self, line: impl FnOnce() -> String) {

@@ -270,14 +270,14 @@ impl Wire {
     async fn pump(&self, plural: &str, from: u64, rude: Option<Rude>, pieces: &Pieces) {
         let sim = &self.sim;
         let epoch = sim.with(|inner| inner.api.epoch);
-        let mut changed = sim.changed.subscribe();
         let ends = sim.elapsed() + sim.draw(|rng| Duration::from_secs(40 + rng.below(250)));
         let mut at = from;
         loop {
             if pieces.is_closed() || self.process.has_ended() {
                 return;
             }
-            changed.mark_unchanged();
+            let mut changed = std::pin::pin!(sim.changed.notified());
+            changed.as_mut().enable();
             let (changes, silent, cut, now_at) = sim.with(|inner| {
                 let elapsed = sim.elapsed();
                 let is_known = inner.api.epoch == epoch;
@@ -326,7 +326,7 @@ impl Wire {
             if is_idle {
                 // Nothing of this kind is older than this: the watch can go on from here.
                 at = at.max(now_at);
-                let wait = tokio::time::timeout(Duration::from_secs(20), changed.changed());
+                let wait = tokio::time::timeout(Duration::from_secs(20), changed);
                 if wait.await.is_err() {
                     let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Bookmark", "apiVersion": "v1",
                         "metadata": {"resourceVersion": at.to_string()}}});

@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use veneer_api::{
@@ -58,7 +58,7 @@ pub(crate) struct Stores {
     kinds: Kinds,
     pub(super) tools: Tools,
     /// Counts how often everything had to be listed again.
-    restarts: watch::Sender<u64>,
+    restarts: Arc<Notify>,
     listed_again: Mutex<Option<Instant>>,
     /// What people shall be told about objects.
     announcements: Mutex<Vec<Announcement>>,
@@ -190,7 +190,7 @@ impl Stores {
             changed: Notify::new(),
             classes_changed: Notify::new(),
             tools,
-            restarts: watch::Sender::new(0),
+            restarts: Arc::default(),
             listed_again: Mutex::default(),
             announcements: Mutex::default(),
         }
@@ -214,7 +214,7 @@ impl Stores {
             *listed = Some(now);
             // Nothing is decided from what may never have been.
             self.forget_lists();
-            self.restarts.send_modify(|restarts| *restarts += 1);
+            self.restarts.notify_waiters();
         }
     }
 
@@ -251,8 +251,8 @@ impl Stores {
     }
 
     /// Changes when every watch shall begin again.
-    pub(super) fn restarts(&self) -> watch::Receiver<u64> {
-        self.restarts.subscribe()
+    pub(super) fn restarts(&self) -> Arc<Notify> {
+        Arc::clone(&self.restarts)
     }
 
     pub(super) fn announce(&self, announcement: Announcement) {
