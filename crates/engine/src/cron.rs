@@ -2,7 +2,8 @@
 //!
 //! Five fields (minute, hour, day of the month, month, day of the week), each a list of `*`, values and ranges with an
 //! optional step; months and days of the week may be names. `@daily` and its kind are short for such fields. A day
-//! matches when both day fields do, or, where both are restricted, when either does: as cron has it everywhere.
+//! matches when both day fields do, or, where both are restricted, when either does. What is accepted is what
+//! Karpenter's cron package accepts: no time zone, no seventh weekday, `*/2` is a restriction.
 
 use k8s_openapi::jiff::civil::Date;
 use k8s_openapi::jiff::tz::TimeZone;
@@ -39,16 +40,16 @@ impl Schedule {
         let [minutes, hours, days, months, weekdays] = fields.as_slice() else {
             return None;
         };
-        let is_any = |field: &str| field.starts_with(['*', '?']);
-        let sunday_twice = |mask: u64| if mask >> 7 & 1 == 1 { mask | 1 } else { mask };
+        let days = mask(days, 1, 31, &[])?;
+        let weekdays = mask(weekdays, 0, 6, &WEEKDAYS)?;
         Some(Self {
-            minutes: mask(minutes, 0, 59, &[])?,
-            hours: mask(hours, 0, 23, &[])?,
-            days: mask(days, 1, 31, &[])?,
-            months: mask(months, 1, 12, &MONTHS)?,
-            weekdays: sunday_twice(mask(weekdays, 0, 7, &WEEKDAYS)?),
-            any_day: is_any(days),
-            any_weekday: is_any(weekdays),
+            minutes: mask(minutes, 0, 59, &[])?.values,
+            hours: mask(hours, 0, 23, &[])?.values,
+            days: days.values,
+            months: mask(months, 1, 12, &MONTHS)?.values,
+            weekdays: weekdays.values,
+            any_day: days.is_any,
+            any_weekday: weekdays.is_any,
         })
     }
 
@@ -102,8 +103,16 @@ const MONTHS: [&str; 12] = [
 ];
 const WEEKDAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 
-/// The values of a field as bits. Names count from `least`.
-fn mask(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
+/// A field.
+struct Field {
+    /// Its values as bits.
+    values: u64,
+    /// Whether it is unrestricted: a `*` without a step.
+    is_any: bool,
+}
+
+/// Reads a field. Names count from `least`.
+fn mask(field: &str, least: u32, most: u32, names: &[&str]) -> Option<Field> {
     let value = |text: &str| {
         let text = text.to_ascii_lowercase();
         let named = names.iter().position(|name| **name == *text);
@@ -111,27 +120,36 @@ fn mask(field: &str, least: u32, most: u32, names: &[&str]) -> Option<u64> {
         let value = named.or_else(|| text.parse().ok())?;
         (least..=most).contains(&value).then_some(value)
     };
-    let mut mask = 0;
-    for item in field.split(',') {
+    let mut read = Field {
+        values: 0,
+        is_any: false,
+    };
+    for item in field.split(',').filter(|item| !item.is_empty()) {
         let (range, step) = match item.split_once('/') {
             Some((range, step)) => (range, step.parse().ok().filter(|step| *step > 0)?),
             None => (item, 1),
         };
-        let (from, to) = match range.split_once('-') {
-            _ if matches!(range, "*" | "?") => (least, most),
-            Some((from, to)) => (value(from)?, value(to)?),
+        let (first, last) = match range.split_once('-') {
+            Some((first, last)) => (first, Some(last)),
+            None => (range, None),
+        };
+        let is_star = matches!(first, "*" | "?");
+        let (from, to) = match last {
+            _ if is_star => (least, most),
+            Some(last) => (value(first)?, value(last)?),
             // A step without an end goes on to the end.
-            None if item.contains('/') => (value(range)?, most),
-            None => (value(range)?, value(range)?),
+            None if item.contains('/') => (value(first)?, most),
+            None => (value(first)?, value(first)?),
         };
         if from > to {
             return None;
         }
+        read.is_any |= is_star && step == 1;
         for at in (from..=to).step_by(step) {
-            mask |= 1 << at;
+            read.values |= 1 << at;
         }
     }
-    Some(mask)
+    Some(read)
 }
 
 #[cfg(test)]
@@ -149,7 +167,9 @@ mod tests {
             ("30 22 29 feb *", "2026-01-01T00:00:00Z", "2028-02-29T22:30:00Z"),
             // Both restricted: either.
             ("0 0 13 * 5", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
-            ("0 0 * * 7", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
+            ("0 0 * * 0", "2026-01-01T00:00:00Z", "2026-01-04T00:00:00Z"),
+            // A step is a restriction, so either day will do: Friday the 2nd, not only odd Fridays.
+            ("0 0 */2 * 5", "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"),
             ("5,10-12 3 * * *", "2026-01-01T03:05:00Z", "2026-01-01T03:10:00Z"),
         ];
         for (schedule, after, expected) in cases {
@@ -168,6 +188,11 @@ mod tests {
             "fri-mon * * * *",
             "* * * * fri-mon",
             "*/0 * * * *",
+            "0 0 * * 7",
+            "TZ=Europe/Berlin 0 9 * * *",
+            "CRON_TZ=UTC 0 9 * * *",
+            "@every 1h",
+            "@daily at nine",
         ] {
             assert_eq!(Schedule::parse(text), None, "{text:?}");
         }

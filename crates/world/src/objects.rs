@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::veneer;
 use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
-use veneer_engine::plan::{Action, Target, is_deleting, name};
+use veneer_engine::plan::{Action, Target, is_deleting, merged_pool_status, name};
 
 /// How a write went.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -216,9 +216,9 @@ impl Objects {
             Action::DeleteNode { target } => self.edit_node_at(&any_version(target), |node| {
                 node.metadata.deletion_timestamp.get_or_insert(Time(whole(now)));
             }),
-            Action::PoolStatus { target, status } => {
-                self.edit_pool(target, |pool| pool.status = Some((**status).clone()))
-            }
+            Action::PoolStatus { target, status } => self.edit_pool(target, |pool| {
+                pool.status = Some(merged_pool_status(pool.status.take(), status))
+            }),
             Action::AnnotatePool { target, annotations } => {
                 self.edit_pool(target, |pool| extend(&mut pool.metadata.annotations, annotations))
             }

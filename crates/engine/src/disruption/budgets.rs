@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodePool;
 use veneer_api::node_pool::{Budget, DisruptionReason};
 
@@ -123,23 +123,30 @@ impl Budgets {
     }
 }
 
+/// A budget that cannot be read allows nothing for any reason, whatever its own reasons are, as in Karpenter.
 fn allowance(budgets: &[Budget], count: Count, reason: Reason, now: Timestamp) -> Allowance {
     let mut allowed: Option<usize> = None;
     let mut until: Option<Timestamp> = None;
     for budget in budgets {
+        let Some((share, changes)) = in_force(budget, count.nodes, now) else {
+            return Allowance {
+                allowed: Some(0),
+                disrupted: count.disrupted,
+                until: None,
+            };
+        };
         let reasons = budget.reasons.as_ref();
         if reasons.is_some_and(|reasons| !reasons.contains(&reason.listed())) {
             continue;
         }
-        let (active, changes) = in_force(budget, now);
         until = match (until, changes) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
-        if active {
-            let share = share(&budget.nodes, count.nodes);
-            allowed = Some(allowed.map_or(share, |known| known.min(share)));
-        }
+        allowed = match (allowed, share) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
     }
     Allowance {
         allowed,
@@ -148,31 +155,64 @@ fn allowance(budgets: &[Budget], count: Count, reason: Reason, now: Timestamp) -
     }
 }
 
-/// Whether a budget bounds now, and when that changes. One that cannot be read bounds always, and allows nothing.
-fn in_force(budget: &Budget, now: Timestamp) -> (bool, Option<Timestamp>) {
-    let (Some(schedule), Some(duration)) = (&budget.schedule, &budget.duration) else {
-        return (true, None);
-    };
-    let (Some(schedule), Some(duration)) = (Schedule::parse(schedule), parse_duration(duration)) else {
-        return (true, None);
-    };
-    let Ok(from) = now.checked_sub(duration) else {
-        return (true, None);
-    };
+/// How many of `nodes` a budget allows now (none while it does not bound), and when that changes. None if the budget
+/// cannot be read.
+fn in_force(budget: &Budget, nodes: usize, now: Timestamp) -> Option<(Option<usize>, Option<Timestamp>)> {
+    let always = || Some((Some(share(&budget.nodes, nodes)?), None));
+    if budget.schedule.is_none() && budget.duration.is_none() {
+        return always();
+    }
+    let (schedule, duration) = window(budget)?;
+    let from = now.checked_sub(duration).ok()?;
     match schedule.next(from) {
-        Some(hit) if hit <= now => (true, hit.checked_add(duration).ok()),
-        next => (false, next),
+        // A date that never comes bounds always: Karpenter takes the year 1 for its next time.
+        None => always(),
+        Some(hit) if hit <= now => Some((Some(share(&budget.nodes, nodes)?), hit.checked_add(duration).ok())),
+        next => Some((None, next)),
     }
 }
 
-/// A number, or a percentage of `nodes` rounded up. One that cannot be read allows nothing.
-fn share(text: &str, nodes: usize) -> usize {
+/// When a budget begins to bound, and for how long it then does.
+fn window(budget: &Budget) -> Option<(Schedule, SignedDuration)> {
+    let schedule = Schedule::parse(budget.schedule.as_deref().unwrap_or_default())?;
+    let duration = budget
+        .duration
+        .as_deref()
+        .map_or(Some(SignedDuration::ZERO), parse_duration)?;
+    Some((schedule, duration))
+}
+
+/// A number, or a percentage of `nodes` rounded up; none if it is neither.
+fn share(text: &str, nodes: usize) -> Option<usize> {
     match text.strip_suffix('%') {
-        Some(percent) => percent
-            .parse::<usize>()
-            .map_or(0, |percent| (percent.saturating_mul(nodes)).div_ceil(100)),
-        None => text.parse().unwrap_or(0),
+        Some(percent) => {
+            let percent: usize = percent.parse().ok()?;
+            Some(percent.saturating_mul(nodes).div_ceil(100))
+        }
+        None => text.parse().ok(),
     }
+}
+
+/// What in a budget cannot be read, with the field; such a budget allows nothing.
+pub(crate) fn budget_faults(budgets: &[Budget]) -> Vec<String> {
+    let mut faults = Vec::new();
+    for (at, budget) in budgets.iter().enumerate() {
+        let field = format!("spec.disruption.budgets[{at}]");
+        if share(&budget.nodes, 0).is_none() {
+            let found = &budget.nodes;
+            faults.push(format!(
+                "{field}.nodes: {found:?} is neither a number nor a percentage, so the budget allows nothing; write \"5\" or \"10%\""
+            ));
+        }
+        if (budget.schedule.is_some() || budget.duration.is_some()) && window(budget).is_none() {
+            let schedule = budget.schedule.as_deref().unwrap_or_default();
+            faults.push(format!(
+                "{field}.schedule: {schedule:?} cannot be read, so the budget allows nothing; write five cron fields in UTC without a \
+                 time zone, as in \"0 9 * * mon-fri\", and a duration like 8h"
+            ));
+        }
+    }
+    faults
 }
 
 #[cfg(test)]
@@ -230,11 +270,49 @@ mod tests {
                 0,
             ),
             (json!([{"nodes": "many"}]), "12:00", Reason::Empty, 0),
+            // What cannot be read allows nothing, for any reason.
             (
                 json!([{"nodes": "5", "schedule": "what", "duration": "8h"}]),
                 "12:00",
                 Reason::Empty,
-                4,
+                0,
+            ),
+            (
+                json!([{"nodes": "5", "schedule": "TZ=Europe/Berlin 0 9 * * *", "duration": "8h"}]),
+                "20:00",
+                Reason::Empty,
+                0,
+            ),
+            (
+                json!([{"nodes": "5", "schedule": "0 0 * * 7", "duration": "8h", "reasons": ["Drifted"]}, {"nodes": "9"}]),
+                "12:00",
+                Reason::Empty,
+                0,
+            ),
+            (
+                json!([{"nodes": "5", "duration": "8h"}]),
+                "12:00",
+                Reason::Empty,
+                0,
+            ),
+            (
+                json!([{"nodes": "many", "reasons": ["Drifted"]}]),
+                "12:00",
+                Reason::Empty,
+                0,
+            ),
+            // A window without a length is never open, a date that never comes always is.
+            (
+                json!([{"nodes": "0", "schedule": "0 9 * * *"}]),
+                "12:00",
+                Reason::Empty,
+                usize::MAX,
+            ),
+            (
+                json!([{"nodes": "3", "schedule": "0 0 31 2 *", "duration": "1h"}]),
+                "12:00",
+                Reason::Empty,
+                2,
             ),
         ];
         for (budgets, time, reason, expected) in cases {

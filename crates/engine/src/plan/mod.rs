@@ -18,8 +18,8 @@ pub use action::{Action, Announcement, NodeChange, Plan, Subject, Target};
 pub use condition::Conditions;
 pub use duration::{Lifetime, parse as parse_duration};
 pub use objects::{
-    api_list, condition_true, controller_of, is_daemon_pod, is_deleting, is_terminal, label, name,
-    node_pool_of, provider_id, same_taint,
+    api_list, condition_true, controller_of, is_daemon_pod, is_deleting, is_terminal, label,
+    merged_pool_status, name, node_pool_of, provider_id, same_taint,
 };
 pub use snapshot::{Instance, InstanceState, NodeClass, NodeClassHash, Shortage, Snapshot};
 pub use spare::{Power, is_spare, is_spare_taint, is_to_be_stopped, is_used_spare, spare_taint};

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Pod, Taint};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use veneer_api::labels::karpenter;
-use veneer_api::{ConditionStatus, NodeClaim, find_condition};
+use veneer_api::{ConditionStatus, NodeClaim, NodePoolStatus, find_condition};
 
 use crate::resources::ResourceList;
 
@@ -89,4 +89,14 @@ pub fn api_list(list: &ResourceList) -> veneer_api::ResourceList {
     list.iter()
         .map(|(name, quantity)| (name.to_owned(), Quantity(quantity.to_string())))
         .collect()
+}
+
+/// A pool's status after a write, as an API server merges it: resources that are not named stay as they were.
+#[must_use]
+pub fn merged_pool_status(known: Option<NodePoolStatus>, written: &NodePoolStatus) -> NodePoolStatus {
+    let mut merged = written.clone();
+    for (resource, quantity) in known.map(|known| known.resources).unwrap_or_default() {
+        merged.resources.entry(resource).or_insert(quantity);
+    }
+    merged
 }

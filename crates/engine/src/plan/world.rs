@@ -10,7 +10,8 @@ use serde_json::{Value, json};
 use veneer_api::NodePool;
 
 use super::{
-    Action, Announcement, Instance, InstanceState, NodeClass, Plan, Snapshot, Target, is_deleting, name,
+    Action, Announcement, Instance, InstanceState, NodeClass, Plan, Snapshot, Target, is_deleting,
+    merged_pool_status, name,
 };
 use crate::catalogue::kwok;
 use crate::disruption;
@@ -282,7 +283,8 @@ impl World {
             Action::PoolStatus { target, status } => {
                 let pools = self.snapshot.node_pools.iter_mut();
                 let pool = pools.into_iter().find(|one| name(&one.metadata) == target.name);
-                Arc::make_mut(pool.unwrap()).status = Some(*status);
+                let pool = Arc::make_mut(pool.unwrap());
+                pool.status = Some(merged_pool_status(pool.status.take(), &status));
             }
             Action::AnnotatePool { target, annotations } => {
                 let pools = self.snapshot.node_pools.iter_mut();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::karpenter;
 use veneer_api::node_claim::CONDITION_REGISTERED;
@@ -13,6 +14,7 @@ use veneer_api::{ConditionStatus, NodeClaim, NodePool, NodePoolStatus, find_cond
 
 use super::hash::{HASH_VERSION, pool_hash};
 use super::market::{Market, quantities};
+use crate::disruption::budget_faults;
 use crate::labels::{self, LabelRules};
 use crate::plan::{
     Action, Announcement, Conditions, Plan, Snapshot, Subject, Target, api_list, is_deleting, name,
@@ -21,6 +23,9 @@ use crate::plan::{
 use crate::quantity::Quantity;
 use crate::requirements::Operator;
 use crate::resources::ResourceList;
+
+/// What a pool's status always counts, as in Karpenter; of a pool without nodes it says zero.
+const ALWAYS_COUNTED: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
 /// The conditions that a pool has now.
 #[must_use]
@@ -215,7 +220,20 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
         }
         let usage = market.usages.entry(name(&pool.metadata).to_owned()).or_default();
         usage.update(pool, snapshot);
-        let (nodes, resources) = (count(&usage.claims), usage.resources.clone());
+        let unreadable = budget_faults(&pool.spec.disruption.budgets).join("; ");
+        if usage.unreadable_budgets != unreadable {
+            usage.unreadable_budgets.clone_from(&unreadable);
+            if !unreadable.is_empty() {
+                plan.push(announce("DisruptionBudgetUnreadable", unreadable));
+            }
+        }
+        let (nodes, mut resources) = (count(&usage.claims), usage.resources.clone());
+        // Statuses are merged: what is left out would stay as it was, and be written again and again.
+        for resource in known.resources.keys() {
+            resources
+                .entry(resource.clone())
+                .or_insert_with(|| ApiQuantity("0".to_owned()));
+        }
         let status = NodePoolStatus {
             conditions: conditions.into_list(),
             nodes,
@@ -237,6 +255,8 @@ pub fn decide(snapshot: &Snapshot, market: &mut Market, now: Timestamp) -> Plan 
 pub(super) struct Usage {
     claims: Vec<Arc<NodeClaim>>,
     resources: veneer_api::ResourceList,
+    /// What was last said about the pool's disruption budgets.
+    unreadable_budgets: String,
 }
 
 fn capacity(claim: &NodeClaim) -> Option<&veneer_api::ResourceList> {
@@ -260,6 +280,9 @@ impl Usage {
             && self.claims.iter().zip(&claims).all(is_same);
         if !is_known {
             let mut total = ResourceList::new();
+            for resource in ALWAYS_COUNTED {
+                total.insert(resource, Quantity::from(0));
+            }
             for claim in &claims {
                 total.add(&capacity(claim).map(quantities).unwrap_or_default());
             }

@@ -346,6 +346,45 @@ fn static_pools_keep_their_number_of_nodes() {
 }
 
 #[test]
+fn a_pool_whose_last_node_is_gone_says_zero_once() {
+    let mut world = World::new();
+    world.pool("default", |pool| {
+        let status = pool.status.get_or_insert_default();
+        for (resource, amount) in [
+            ("cpu", "8"),
+            ("memory", "32Gi"),
+            ("nvidia.com/gpu", "1"),
+            ("nodes", "1"),
+        ] {
+            status
+                .resources
+                .insert(resource.to_owned(), Quantity(amount.to_owned()));
+        }
+        status.nodes = 1;
+    });
+    let mut statuses = 0;
+    for _ in 0..5 {
+        let plan = decide_pools(&world.snapshot, &mut world.market, world.now);
+        for action in plan.actions {
+            statuses += usize::from(matches!(action, Action::PoolStatus { .. }));
+            world.act(action);
+        }
+        world.pass_time(1);
+    }
+    let status = world.snapshot.node_pools[0].status.clone().unwrap();
+    assert_eq!(statuses, 1, "{status:?}");
+    let shown: Vec<String> = status
+        .resources
+        .iter()
+        .map(|(name, amount)| format!("{name}={}", amount.0))
+        .collect();
+    assert_eq!(
+        shown.join(" "),
+        "cpu=0 ephemeral-storage=0 memory=0 nodes=0 nvidia.com/gpu=0 pods=0"
+    );
+}
+
+#[test]
 fn pods_that_come_together_are_decided_about_together() {
     let window = Window::default();
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();

@@ -21,7 +21,7 @@ use veneer_engine::disruption;
 use veneer_engine::lifecycle::{Launched, Policy, after_change_type, after_launch};
 use veneer_engine::plan::{
     Action, Announcement, Instance, InstanceState, NodeClass, Plan, Shortage, Snapshot, Target, is_deleting,
-    is_spare, is_used_spare, label, name,
+    is_spare, is_used_spare, label, merged_pool_status, name,
 };
 use veneer_engine::provision::{LaunchOption, Window};
 use veneer_steering::cycle::{Cycle, Rules};
@@ -400,7 +400,9 @@ impl Cluster {
                 Arc::make_mut(one.unwrap()).status = Some(*status);
             }
             Action::PoolStatus { target, status } => {
-                self.edit_pool(&target.name, |pool| pool.status = Some(*status));
+                self.edit_pool(&target.name, |pool| {
+                    pool.status = Some(merged_pool_status(pool.status.take(), &status));
+                });
             }
             Action::AnnotatePool { target, annotations } => {
                 self.edit_pool(&target.name, |pool| {
