@@ -53,6 +53,7 @@ fn the_same_seed_gives_the_same_history() {
 }
 
 #[test]
+#[ignore = "minutes: ./test full runs it"]
 fn bugs_in_the_drivers_are_noticed() {
     let most = number("VENEER_DRIVER_SEARCH", SEARCH);
     let mut missed = Vec::new();
