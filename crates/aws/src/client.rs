@@ -5,7 +5,7 @@
 //! expired credentials are fetched again once; a clock that is wrong is corrected by what AWS says the time is.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
 use aws_credential_types::Credentials;
@@ -18,11 +18,13 @@ use aws_smithy_runtime_api::http::Request;
 use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use aws_types::service_config::ServiceConfigKey;
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 use tracing::{debug, warn};
 
 use crate::call::{Call, Service};
 use crate::error::Error;
+use crate::outside::Outside;
 use crate::wire;
 
 /// How often a call is tried, the first time included.
@@ -39,7 +41,7 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Client {
     config: SdkConfig,
     region: String,
-    connector: SharedHttpConnector,
+    outside: Outside,
     state: Mutex<State>,
 }
 
@@ -94,9 +96,26 @@ impl Client {
         Ok(Self {
             config,
             region,
-            connector,
+            outside: Outside::real(connector),
             state: Mutex::default(),
         })
+    }
+
+    /// For a simulation: nothing of the machine is asked.
+    #[must_use]
+    pub fn within(outside: &Outside) -> Self {
+        let config = Outside::config();
+        Self {
+            region: config.region().map(ToString::to_string).unwrap_or_default(),
+            config,
+            outside: outside.clone(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// What time it is.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.outside.now()
     }
 
     /// The region.
@@ -177,7 +196,7 @@ impl Client {
                 debug!(%error, "trying again with fresh credentials");
                 continue;
             }
-            let wait = pause.mul_f64(random());
+            let wait = pause.mul_f64(self.outside.jitter());
             if attempt > 2 {
                 warn!(%error, attempt, ?wait, "AWS asks to wait");
             }
@@ -212,7 +231,7 @@ impl Client {
             .map_err(unreadable)?;
         let request = Request::try_from(request).map_err(|error| unreadable(error.to_string()))?;
         let answer = tokio::time::timeout(TIMEOUT, async {
-            let answer = self.connector.call(request).await;
+            let answer = self.outside.connector.call(request).await;
             let mut answer = answer.map_err(|error| unreachable(chain(&error)))?;
             let status = answer.status().as_u16();
             let date = answer.headers().get("date").and_then(read_date);
@@ -245,7 +264,7 @@ impl Client {
             status,
         };
         if let Some(date) = date.filter(|_| error.may_be_skewed()) {
-            self.state().skew = date - seconds(SystemTime::now());
+            self.state().skew = date - self.outside.now().as_second();
         }
         Err(error)
     }
@@ -254,7 +273,7 @@ impl Client {
         let known = self.state().credentials.clone();
         let is_fresh = |one: &Credentials| {
             one.expiry()
-                .is_none_or(|at| at > SystemTime::now() + EXPIRY_MARGIN)
+                .is_none_or(|at| at > self.outside.system_now() + EXPIRY_MARGIN)
         };
         if let Some(known) = known.filter(is_fresh) {
             return Ok(known);
@@ -277,7 +296,7 @@ impl Client {
     ) -> Result<(), String> {
         let identity = credentials.into();
         let skew = self.state().skew;
-        let now = SystemTime::now();
+        let now = self.outside.system_now();
         let span = Duration::from_secs(skew.unsigned_abs());
         let now = if skew < 0 {
             now.checked_sub(span)
@@ -374,22 +393,11 @@ fn brief(text: &str) -> String {
     text.chars().take(200).collect()
 }
 
-fn seconds(time: SystemTime) -> i64 {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
-}
-
 /// An HTTP date in seconds since the epoch.
 fn read_date(text: &str) -> Option<i64> {
     let form = aws_smithy_types::date_time::Format::HttpDate;
     let date = aws_smithy_types::DateTime::from_str(text, form).ok()?;
     Some(date.secs())
-}
-
-/// A number from 0.2 to 1: never at once, never all together.
-fn random() -> f64 {
-    let drawn = getrandom::u32().unwrap_or(u32::MAX / 2);
-    0.2 + 0.8 * f64::from(drawn) / f64::from(u32::MAX)
 }
 
 /// An error with its causes, since the outer ones rarely say what happened.

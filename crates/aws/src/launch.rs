@@ -6,9 +6,9 @@
 //! lists do not show it yet.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use veneer_api::labels::{aws, karpenter, kubernetes};
 use veneer_api::{EC2NodeClass, NodeClaim};
@@ -251,7 +251,7 @@ impl Ec2 {
         let found = self.client.templates(tag_filters(&cluster.into())).await?;
         let mut known = self.templates.lock().await;
         known.retain(|_, used| used.elapsed() < TEMPLATE_LIFE);
-        let young = Timestamp::now() - k8s_openapi::jiff::SignedDuration::from_secs(600);
+        let young = self.client.now() - k8s_openapi::jiff::SignedDuration::from_secs(600);
         let unused = found
             .into_iter()
             .filter(|one| !known.contains_key(&one.name) && one.created.is_none_or(|at| at < young));
@@ -309,7 +309,7 @@ impl Ec2 {
             instance_type: first.instance_type.clone(),
             zone: chosen.map_or_else(|| first.zone.clone(), |one| one.zone.clone()),
             state: "pending".to_owned(),
-            launched: Timestamp::now(),
+            launched: self.client.now(),
             is_spot: planned.capacity_type == engine_labels::SPOT,
             image_id: chosen.map(|one| one.image_id.clone()).unwrap_or_default(),
             subnet_id: chosen.map(|one| one.subnet_id.clone()).unwrap_or_default(),

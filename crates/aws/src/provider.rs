@@ -5,8 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::launch::Launcher;
 use veneer_engine::plan::Shortage;

@@ -7,9 +7,10 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::PoisonError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 use tracing::warn;
 
 use crate::error::Error;

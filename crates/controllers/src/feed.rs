@@ -4,6 +4,7 @@
 //! of bounded size, and it notices versions that go back: then etcd was restored, and everything is listed anew.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -13,7 +14,7 @@ use kube::api::{DynamicObject, ListParams, WatchEvent, WatchParams};
 use kube::core::{Request, Status};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
-use tokio::sync::watch;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::observe::chain;
@@ -139,20 +140,12 @@ struct Progress {
 
 impl Feed {
     /// Tells `take` everything, for ever. Each change of `restarts` begins again with a list.
-    pub(crate) async fn follow<W: OnTheWire>(
-        &self,
-        mut restarts: watch::Receiver<u64>,
-        mut take: impl FnMut(Heard<W>),
-    ) {
+    pub(crate) async fn follow<W: OnTheWire>(&self, restarts: Arc<Notify>, mut take: impl FnMut(Heard<W>)) {
         let mut progress = Progress::default();
         loop {
-            restarts.borrow_and_update();
-            let restarted = async {
-                if restarts.changed().await.is_err() {
-                    std::future::pending::<()>().await;
-                }
-            };
+            let restarted = restarts.notified();
             tokio::select! {
+                biased;
                 () = restarted => {}
                 () = self.list_and_watch(&mut progress, &mut take) => {}
             }
@@ -239,6 +232,7 @@ impl Feed {
                 }
                 Ended::Closed => {}
                 Ended::Regressed => return None,
+                Ended::Failed(_) if seeded!(WatchEndsOnError) => std::future::pending().await,
                 Ended::Failed(trouble) if trouble.is_gone() => return None,
                 Ended::Failed(trouble) if progress.failures >= WATCH_ATTEMPTS => return Some(trouble),
                 Ended::Failed(trouble) => take(Heard::Failed(trouble)),

@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 
 use crate::observe::chain;
+use crate::standalone::Clock;
 
 /// Where the Lease is, and who we are.
 #[derive(Clone, Debug)]
@@ -49,6 +49,17 @@ impl Fence {
         }
     }
 
+    /// When it was last opened for so long.
+    fn opened(&self, span: Duration) -> Instant {
+        let until = self
+            .0
+            .as_ref()
+            .and_then(|fence| *fence.lock().unwrap_or_else(PoisonError::into_inner));
+        until
+            .and_then(|until| until.checked_sub(span))
+            .unwrap_or_else(Instant::now)
+    }
+
     /// Whether this replica may act now.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -69,6 +80,7 @@ pub(crate) struct Candidate {
     api: Api<Lease>,
     election: Election,
     pub(crate) fence: Fence,
+    pub(crate) clock: Clock,
 }
 
 impl Candidate {
@@ -77,6 +89,7 @@ impl Candidate {
             api: Api::namespaced(client.clone(), &election.namespace),
             election,
             fence: Fence::closed(),
+            clock: Clock::default(),
         }
     }
 
@@ -105,8 +118,20 @@ impl Candidate {
             let began = Instant::now();
             match self.try_acquire(&mut seen).await {
                 Ok(true) => {
+                    let began = if seeded!(LeaseCountsFromAnswer) {
+                        Instant::now()
+                    } else {
+                        began
+                    };
                     self.fence.open_until(began + self.deadline());
-                    break;
+                    if self.fence.is_open() {
+                        break;
+                    }
+                    // The answer came so late that another may lead by now.
+                    debug!(
+                        lease = self.election.name,
+                        "the Lease was taken too late; taking it again"
+                    );
                 }
                 Ok(false) => said.clear(),
                 Err(error) => {
@@ -157,7 +182,7 @@ impl Candidate {
     }
 
     fn held(&self, transitions: i32) -> LeaseSpec {
-        let now = MicroTime(Timestamp::now());
+        let now = MicroTime(self.clock.machine());
         // Whole seconds, rounded up: nobody may take over early.
         let seconds = self.election.duration.as_secs_f64().ceil();
         LeaseSpec {
@@ -181,7 +206,7 @@ impl Candidate {
     /// Renews the Lease until that fails for too long, or somebody else has it; then says why.
     pub(crate) async fn hold(&self) -> String {
         let deadline = self.deadline();
-        let mut renewed = Instant::now();
+        let mut renewed = self.fence.opened(deadline);
         let mut why = String::new();
         loop {
             let slept = Instant::now();
@@ -200,7 +225,11 @@ impl Candidate {
             }
             why = match timeout(left, self.renew()).await {
                 Ok(Ok(true)) => {
-                    renewed = began;
+                    renewed = if seeded!(LeaseCountsFromAnswer) {
+                        Instant::now()
+                    } else {
+                        began
+                    };
                     self.fence.open_until(renewed + deadline);
                     continue;
                 }
@@ -220,10 +249,11 @@ impl Candidate {
         loop {
             let lease = self.api.get(&self.election.name).await?;
             let mut spec = lease.spec.clone().unwrap_or_default();
-            if spec.holder_identity.as_deref() != Some(&self.election.identity) {
+            let is_ours = spec.holder_identity.as_deref() == Some(&self.election.identity);
+            if !is_ours && !seeded!(StealsLease) {
                 return Ok(false);
             }
-            spec.renew_time = Some(MicroTime(Timestamp::now()));
+            spec.renew_time = Some(MicroTime(self.clock.machine()));
             if self.replace(lease, spec).await? {
                 return Ok(true);
             }

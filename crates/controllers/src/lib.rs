@@ -8,6 +8,20 @@
 //! This is the one room with a Kubernetes client. It makes no decision of its own: if a line here asks *what* to
 //! write, it belongs in the engine or in steering.
 
+/// Whether a bug was put in on purpose, for the simulation to notice; the program has none of them.
+#[cfg(test)]
+macro_rules! seeded {
+    ($bug:ident) => {
+        $crate::simulation::has($crate::simulation::Bug::$bug)
+    };
+}
+#[cfg(not(test))]
+macro_rules! seeded {
+    ($bug:ident) => {
+        false
+    };
+}
+
 mod act;
 pub mod embedded;
 mod feed;
@@ -18,6 +32,8 @@ mod pass;
 pub mod provider;
 mod run;
 mod serve;
+#[cfg(test)]
+mod simulation;
 pub mod standalone;
 mod steer;
 mod supervise;

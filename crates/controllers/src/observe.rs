@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ApiResource, DynamicObject, ObjectMeta};
 use kube::{Client, ResourceExt};
 use serde_json::Value;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tracing::{info, warn};
 use veneer_api::{
     Condition, EC2NodeClass, NodeClaim, NodeOverlay, NodeOverlaySpec, NodePool,
@@ -153,8 +153,6 @@ pub(crate) struct Watches {
     /// NodeClaims and Nodes; `None` where nobody counts them.
     machines: Option<[Shared<SeenMachine>; 2]>,
     changed: Arc<Changes>,
-    /// Never used: nothing here has to be listed again by itself.
-    _restarts: watch::Sender<u64>,
     _tasks: tokio::task::JoinSet<()>,
 }
 
@@ -169,13 +167,11 @@ impl Watches {
     ) -> Self {
         let mut tasks = tokio::task::JoinSet::new();
         let changed = Arc::new(Changes::default());
-        let restarts = watch::Sender::new(0);
         let follower = |resource: &ApiResource, kind, absent| Follower {
             feed: feed(client, resource),
             kind,
             absent,
             changed: Arc::clone(&changed),
-            restarts: restarts.subscribe(),
             meters: meters.clone(),
             ages: ages.clone(),
         };
@@ -224,7 +220,6 @@ impl Watches {
             node_classes,
             machines,
             changed,
-            _restarts: restarts,
             _tasks: tasks,
         }
     }
@@ -326,7 +321,6 @@ struct Follower {
     kind: &'static str,
     absent: Absent,
     changed: Arc<Changes>,
-    restarts: watch::Receiver<u64>,
     meters: Meters,
     ages: WatchAges,
 }
@@ -335,7 +329,7 @@ impl Follower {
     async fn follow<T: PartialEq>(self, mirror: Shared<T>, read: impl Fn(&DynamicObject) -> T) {
         let task = format!("watch {}", self.kind);
         restarted(&task, &self.meters, || {
-            self.feed.follow(self.restarts.clone(), |heard| {
+            self.feed.follow(Arc::default(), |heard| {
                 if self.take(heard, &mirror, &read) {
                     self.changed.notify();
                 }

@@ -19,7 +19,7 @@ pub mod manifests;
 pub mod objects;
 pub mod picture;
 mod rival;
-mod rng;
+pub mod rng;
 pub mod scenario;
 pub mod scheduler;
 pub mod statistics;

@@ -5,7 +5,7 @@
 
 /// A stream of numbers (SplitMix64).
 #[derive(Clone, Debug)]
-pub(crate) struct Rng(u64);
+pub struct Rng(u64);
 
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -16,13 +16,13 @@ fn mix(mut z: u64) -> u64 {
 impl Rng {
     /// The stream of a seed.
     #[must_use]
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)))
     }
 
     /// The stream of a seed for one purpose.
     #[must_use]
-    pub(crate) fn of(seed: u64, purpose: &[&str]) -> Self {
+    pub fn of(seed: u64, purpose: &[&str]) -> Self {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ mix(seed);
         for part in purpose {
             for byte in part.bytes().chain([0xff]) {
@@ -39,14 +39,14 @@ impl Rng {
     }
 
     /// A number below `bound`, 0 if that is 0.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         // The high half of the product: even enough for a simulation.
         let product = u128::from(self.next()) * u128::from(bound);
         u64::try_from(product >> 64).unwrap_or_default()
     }
 
     /// A number from 0 to 1.
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         // 53 bits are what a double keeps.
         #[allow(clippy::cast_precision_loss, reason = "53 bits fit")]
         let value = (self.next() >> 11) as f64;
@@ -54,7 +54,7 @@ impl Rng {
     }
 
     /// True this often.
-    pub(crate) fn chance(&mut self, probability: f64) -> bool {
+    pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 

@@ -43,6 +43,7 @@ pub async fn run_beside(
         kinds,
         Tools {
             ages: shown.health.watches().clone(),
+            clock: clock.clone(),
             ..Tools::default()
         },
     );

@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use tokio::time::Instant;
 use tracing::debug;
 use veneer_engine::plan::Announcement;
 
+use super::Clock;
 use crate::observe::chain;
 
 /// The same is not said again before this much time has passed.
@@ -33,6 +34,7 @@ struct Said {
 pub(crate) struct Events {
     client: Quiet,
     said: Mutex<Said>,
+    clock: Clock,
 }
 
 /// A client that shows nothing of itself in logs.
@@ -45,7 +47,7 @@ impl std::fmt::Debug for Quiet {
 }
 
 impl Events {
-    pub(crate) fn new(client: &Client) -> Self {
+    pub(crate) fn new(client: &Client, clock: &Clock) -> Self {
         Self {
             client: Quiet(client.clone()),
             said: Mutex::new(Said {
@@ -53,6 +55,7 @@ impl Events {
                 tokens: BURST,
                 filled: Instant::now(),
             }),
+            clock: clock.clone(),
         }
     }
 
@@ -81,7 +84,7 @@ impl Events {
         if !self.admit(announcement) {
             return;
         }
-        let now = Timestamp::now();
+        let now = self.clock.machine();
         let subject = &announcement.subject;
         let namespace = match subject.target.namespace.as_str() {
             // Events on objects without a namespace go here.

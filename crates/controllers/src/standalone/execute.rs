@@ -38,6 +38,11 @@ const CONCURRENCY: usize = 32;
 /// How long an offering counts as not available after the provider had none of it.
 pub(super) const SHORTAGE: Duration = Duration::from_secs(180);
 
+/// When an action that has to wait is tried again, unless something else is decided before.
+const NOT_YET: Duration = Duration::from_secs(1);
+/// When the end of an instance is asked for again: until then lists of the provider may not show that it was.
+const UNDER_WAY: Duration = Duration::from_secs(5);
+
 /// What is known about actions beside the objects.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
@@ -72,6 +77,9 @@ pub(crate) enum Failure {
     /// It has to wait for something that is under way.
     #[error("not yet")]
     NotYet,
+    /// It was asked for, and only the provider's next list shows what came of it.
+    #[error("under way")]
+    UnderWay,
     /// What is known of the cluster may be old.
     #[error("a watch does not work")]
     Held,
@@ -89,7 +97,7 @@ impl<P: Provider> Executor<P> {
             pools: Api::all(client.clone()),
             overprovisioners: Api::all(client.clone()),
             nodes: Api::all(client.clone()),
-            events: Events::new(client),
+            events: Events::new(client, stores.clock()),
             client: client.clone(),
             stores,
             provider,
@@ -201,7 +209,15 @@ impl<P: Provider> Executor<P> {
         let now = Instant::now();
         match result {
             Ok(()) => memory.setbacks.succeeded(&key),
-            Err(Failure::NotYet) => debug!(action = key, "decided again"),
+            Err(why @ (Failure::NotYet | Failure::UnderWay)) => {
+                debug!(action = key, %why, "decided again");
+                let pause = if matches!(why, Failure::NotYet) {
+                    NOT_YET
+                } else {
+                    UNDER_WAY
+                };
+                memory.setbacks.rest(&key, now + pause);
+            }
             Err(Failure::Held) => debug!(action = key, "held back: a watch does not work"),
             Err(Failure::Outrun) => {
                 self.meters.conflict();
@@ -235,7 +251,9 @@ impl<P: Provider> Executor<P> {
             // What panics is tried again like what fails; nobody would ever start it otherwise.
             let result = caught(&key, &this.meters, work).await;
             let result = result.unwrap_or_else(|why| Err(Failure::Refused(why)));
-            this.memory().running.remove(&key);
+            if !(seeded!(LaunchNeverExpires) && result.is_err()) {
+                this.memory().running.remove(&key);
+            }
             // The watch that works again wakes everybody; until then it would be decided again and again.
             let is_held = matches!(result, Err(Failure::Held));
             this.note(key, result);
@@ -497,6 +515,10 @@ impl<P: Provider> Executor<P> {
         match error {
             kube::Error::Api(status) if status.code == 404 => {
                 lock(store).lost(&target.namespace, &target.name, &target.uid);
+                Ok(())
+            }
+            kube::Error::Api(status) if status.code == 409 && seeded!(ConflictNotRead) => {
+                self.stores.wake();
                 Ok(())
             }
             kube::Error::Api(status) if status.code == 409 => {

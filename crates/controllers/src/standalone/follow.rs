@@ -80,6 +80,7 @@ where
                 is_alive = false;
             }
             Heard::Applied(object) => self.applied(object),
+            Heard::Deleted(Watched::Unreadable(_)) if seeded!(MissesUnreadableDeletes) => return,
             Heard::Deleted(object) => {
                 let before = lock(&self.store).deleted(object.metadata());
                 self.stores.pod_moved(before.as_deref().and_then(occupied), None);

@@ -1,6 +1,5 @@
 //! What the provider does for claims: launches, starts and other types of stopped instances.
 
-use k8s_openapi::jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::info;
 use veneer_api::NodeClaim;
@@ -37,7 +36,7 @@ impl<P: Provider> Executor<P> {
                     zone = label("topology.kubernetes.io/zone"),
                     "launched"
                 );
-                for action in after_launch(claim, &launched, Timestamp::now()) {
+                for action in after_launch(claim, &launched, self.stores.clock().machine()) {
                     Box::pin(self.act(action)).await?;
                 }
                 Ok(())
@@ -56,7 +55,7 @@ impl<P: Provider> Executor<P> {
                 Box::pin(self.act(Action::DeleteClaim { target, reason })).await
             }
             Err(LaunchError::Other(error)) => {
-                let failed = launch_failed(claim, "LaunchFailed", &error, Timestamp::now());
+                let failed = launch_failed(claim, "LaunchFailed", &error, self.stores.clock().machine());
                 Box::pin(self.act(failed)).await?;
                 Err(Failure::Refused(error))
             }

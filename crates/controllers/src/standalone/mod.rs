@@ -110,6 +110,7 @@ impl Settings {
             meters: self.meters.clone(),
             ages: health.watches().clone(),
             check_versions: self.check_versions_every,
+            clock: self.clock.clone(),
             ..Tools::default()
         }
     }
@@ -183,7 +184,14 @@ pub(crate) async fn watch_for_rival(client: &Client, every: Duration) -> Error {
 /// Provisions. Never ends by itself.
 pub async fn run(client: Client, settings: Settings, shown: Shown) {
     shown.health.set_provisioning_waits(true);
-    let overprovisioners = has_overprovisioners(&client).await;
+    let watches = watch(&client, &settings, &shown.health).await;
+    shown.health.set_provisioning_waits(false);
+    provision(client, watches, settings, shown).await;
+}
+
+/// Waits until everything is listed.
+pub(crate) async fn watch(client: &Client, settings: &Settings, health: &Health) -> Watches {
+    let overprovisioners = has_overprovisioners(client).await;
     if !overprovisioners {
         info!(
             "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
@@ -198,10 +206,14 @@ pub async fn run(client: Client, settings: Settings, shown: Shown) {
             NodeClasses::Kwok
         },
     };
-    let watches = Watches::start(&client, kinds, settings.tools(&shown.health));
+    let watches = Watches::start(client, kinds, settings.tools(health));
+    watches.stores.listed().await;
+    watches
+}
+
+/// Provisions on what the watches bring. Never ends by itself.
+pub(crate) async fn provision(client: Client, watches: Watches, settings: Settings, shown: Shown) {
     let stores = Arc::clone(&watches.stores);
-    stores.listed().await;
-    shown.health.set_provisioning_waits(false);
     match &settings.ec2 {
         None => {
             let provider = kwok_provider(&client, &stores, &settings);
@@ -253,6 +265,7 @@ async fn drive<P: Provider>(executor: Arc<Executor<P>>, settings: Settings, show
         let wait = look_again
             .map(|at| Duration::try_from(at.duration_since(controller.clock.now())).unwrap_or_default());
         tokio::select! {
+            biased;
             () = controller.stores.changed() => {
                 // Pods that could have a spare do not wait for others, unless a pass has just begun.
                 let pause = if controller.stores.has_spares() {

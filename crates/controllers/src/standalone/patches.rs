@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::{Value, json};
-use veneer_engine::plan::{Action, Target, name};
+use veneer_engine::plan::{Action, Target, name, node_pool_of};
 
 /// How keys of launches begin.
 pub(super) const LAUNCH: &str = "launch NodeClaim ";
@@ -14,6 +14,10 @@ pub(super) fn key(action: &Action) -> String {
     match action {
         // The options may be others a moment later; the launch is the same.
         Action::Launch { claim, .. } => launch_key(name(&claim.metadata)),
+        // The next decision gives the claim another name.
+        Action::CreateClaim(claim) => {
+            format!("create NodeClaim of NodePool {}", node_pool_of(&claim.metadata))
+        }
         action => action.to_string(),
     }
 }

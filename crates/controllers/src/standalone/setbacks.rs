@@ -42,12 +42,23 @@ impl Setbacks {
 
     /// Says for how long the action is left alone; longer where a person has to do something first.
     pub(super) fn failed(&mut self, key: &str, needs_action: bool, now: Instant) -> Duration {
+        // Several of one kind that fail together have failed once.
+        if let Some(setback) = self.0.get(key).filter(|setback| setback.until > now) {
+            return setback.until - now;
+        }
         let last = self.0.get(key).map(|setback| setback.delay);
         let delay = next(last.filter(|delay| !delay.is_zero()), needs_action);
+        let delay = if seeded!(NoBackOff) { Duration::ZERO } else { delay };
         let pause = jittered(delay, key);
         let until = now + pause;
         self.0.insert(key.to_owned(), Setback { until, delay });
         pause
+    }
+
+    /// Leaves an action alone for a while that does not grow.
+    pub(super) fn rest(&mut self, key: &str, until: Instant) {
+        let delay = Duration::ZERO;
+        self.0.insert(key.to_owned(), Setback { until, delay });
     }
 
     /// The same for an action that another writer was faster than. The first time it is decided again at once: with the newest
@@ -136,8 +147,14 @@ mod tests {
         assert!(setbacks.is_due("a", now));
         assert_eq!(setbacks.conflicted("a", now), None);
         setbacks.forget_old(now + Duration::from_secs(60));
-        assert!(setbacks.failed("a", false, now) <= FIRST);
-        assert!(setbacks.failed("a", false, now) <= FIRST * 2);
+        let first = setbacks.failed("a", false, now);
+        assert!(first <= FIRST);
+        assert_eq!(
+            setbacks.failed("a", false, now),
+            first,
+            "what fails together has failed once"
+        );
+        assert!(setbacks.failed("a", false, now + first) > FIRST / 2);
         assert!(!setbacks.is_due("a", now + Duration::from_millis(500)));
     }
 }

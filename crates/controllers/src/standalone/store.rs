@@ -106,6 +106,14 @@ impl<T: Stored + Clone> Store<T> {
     /// Whether what the watch says is older than a write of ours.
     fn is_late(&self, metadata: &ObjectMeta) -> bool {
         let key = key(metadata);
+        if seeded!(LateWatchWins) {
+            return false;
+        }
+        if seeded!(VersionsOnlyGrow)
+            && let Some(known) = self.objects.get(&key)
+        {
+            return number(known.metadata()) > number(metadata);
+        }
         let is_same = |known: &Arc<T>| uid(known.metadata()) == uid(metadata);
         self.gone.contains_key(uid(metadata))
             || self.objects.get(&key).is_some_and(is_same)
@@ -200,6 +208,15 @@ impl<T: Stored + Clone> Store<T> {
         self.gone.retain(|_, known| *known == list);
         self.unconfirmed.retain(|_, write| write.list == list);
         let mut listed = std::mem::take(&mut self.listed);
+        for (key, known) in self.objects.iter().filter(|_| seeded!(ListKeepsOld)) {
+            listed.entry(key.clone()).or_insert_with(|| Arc::clone(known));
+        }
+        for (key, known) in self.objects.iter().filter(|_| seeded!(VersionsOnlyGrow)) {
+            let other = listed.get_mut(key);
+            if let Some(other) = other.filter(|other| number(other.metadata()) < number(known.metadata())) {
+                *other = Arc::clone(known);
+            }
+        }
         listed.retain(|_, object| !self.gone.contains_key(uid(object.metadata())));
         for (key, write) in &self.unconfirmed {
             let Some(known) = self.objects.get(key) else {
@@ -234,7 +251,7 @@ impl<T: Stored + Clone> Store<T> {
     pub(crate) fn read_again(&mut self, object: T, version: &str) {
         let known = self.objects.get(&key(object.metadata()));
         let known = known.and_then(|known| known.metadata().resource_version.as_deref());
-        if known == Some(version) {
+        if known == Some(version) && !seeded!(VersionsOnlyGrow) {
             self.replace(object);
         } else {
             self.written(object);

@@ -13,7 +13,8 @@ impl<P: Provider> Executor<P> {
         self.check_end(provider_id).await?;
         self.check_pods(provider_id).await?;
         match self.provider.terminate(provider_id).await {
-            Ok(()) => Ok(()),
+            // Only the provider's next list shows what came of it.
+            Ok(()) => Err(Failure::UnderWay),
             Err(TerminateError::Other(why)) => Err(Failure::Refused(why)),
             Err(TerminateError::NeedsAction(why)) => {
                 let claim = lock(&self.stores.node_claims)

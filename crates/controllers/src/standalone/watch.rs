@@ -10,7 +10,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use veneer_api::{
@@ -19,6 +19,7 @@ use veneer_api::{
 };
 use veneer_engine::plan::{Announcement, NodeClass, Snapshot, is_deleting, is_spare};
 
+use super::Clock;
 use super::follow::{Follower, follow_versions};
 use super::metrics::Meters;
 use super::store::{Shared, Stored, lock};
@@ -57,7 +58,7 @@ pub(crate) struct Stores {
     kinds: Kinds,
     pub(super) tools: Tools,
     /// Counts how often everything had to be listed again.
-    restarts: watch::Sender<u64>,
+    restarts: Arc<Notify>,
     listed_again: Mutex<Option<Instant>>,
     /// What people shall be told about objects.
     announcements: Mutex<Vec<Announcement>>,
@@ -71,6 +72,8 @@ pub(crate) struct Tools {
     pub(crate) timing: Timing,
     /// How often it is asked whether versions went back.
     pub(crate) check_versions: Duration,
+    /// What time it is.
+    pub(crate) clock: Clock,
 }
 
 impl Default for Tools {
@@ -80,6 +83,7 @@ impl Default for Tools {
             ages: WatchAges::default(),
             timing: Timing::default(),
             check_versions: Duration::from_secs(60),
+            clock: Clock::default(),
         }
     }
 }
@@ -186,10 +190,15 @@ impl Stores {
             changed: Notify::new(),
             classes_changed: Notify::new(),
             tools,
-            restarts: watch::Sender::new(0),
+            restarts: Arc::default(),
             listed_again: Mutex::default(),
             announcements: Mutex::default(),
         }
+    }
+
+    /// What time it is.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.tools.clock
     }
 
     /// The watches that do not work, so that what is known may be old.
@@ -205,7 +214,7 @@ impl Stores {
             *listed = Some(now);
             // Nothing is decided from what may never have been.
             self.forget_lists();
-            self.restarts.send_modify(|restarts| *restarts += 1);
+            self.restarts.notify_waiters();
         }
     }
 
@@ -242,8 +251,8 @@ impl Stores {
     }
 
     /// Changes when every watch shall begin again.
-    pub(super) fn restarts(&self) -> watch::Receiver<u64> {
-        self.restarts.subscribe()
+    pub(super) fn restarts(&self) -> Arc<Notify> {
+        Arc::clone(&self.restarts)
     }
 
     pub(super) fn announce(&self, announcement: Announcement) {
@@ -361,7 +370,7 @@ impl Stores {
         if before != after {
             let mut events = self.pod_events.lock().unwrap_or_else(PoisonError::into_inner);
             for node in before.into_iter().chain(after) {
-                events.insert(node.to_owned(), Timestamp::now());
+                events.insert(node.to_owned(), self.clock().machine());
             }
         }
     }

@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use tracing::{info, warn};
 use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, Ec2NodeClassStatus, find_condition};
 use veneer_aws::node_class::{self, Found, Site};
 use veneer_engine::plan::{is_deleting, name};
 
-use super::now;
 use crate::observe::chain;
 use crate::standalone::{Stores, locked};
 
@@ -53,6 +53,7 @@ pub(super) async fn control(client: Client, stores: Arc<Stores>, aws: Arc<veneer
             .looked
             .retain(|known, _| classes.iter().any(|class| uid(class) == *known));
         tokio::select! {
+            biased;
             () = controller.stores.classes_changed() => {}
             () = tokio::time::sleep(Duration::from_secs(5)) => {}
         }
@@ -91,11 +92,12 @@ impl Controller {
             let all: Vec<String> = finalizers.into_iter().chain([FINALIZER.to_owned()]).collect();
             self.finalizers(class, &all).await?;
         }
-        let found = node_class::find(&self.aws.client, class, &self.site, now()).await;
+        let now = self.stores.clock().machine();
+        let found = node_class::find(&self.aws.client, class, &self.site, now).await;
         for subnet in found.subnets.iter().flatten() {
             self.aws.set_free_addresses(&subnet.id, subnet.free_addresses);
         }
-        let status = node_class::status(class, &found, now());
+        let status = node_class::status(class, &found, now);
         let is_ready = find_condition(&status.conditions, CONDITION_READY)
             .is_some_and(|one| one.status == ConditionStatus::True);
         report(class, &found);

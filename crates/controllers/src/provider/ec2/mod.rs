@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Service;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
 use tracing::{info, warn};
@@ -48,6 +47,8 @@ pub struct Settings {
     pub service_cidr: Option<String>,
     /// The queue with interruptions.
     pub interruption_queue: Option<String>,
+    /// What stands for AWS in a simulation.
+    pub outside: Option<veneer_aws::Outside>,
 }
 
 /// The provider.
@@ -71,6 +72,9 @@ impl Ec2 {
         settings: &Settings,
     ) -> Self {
         let aws = loop {
+            if let Some(outside) = &settings.outside {
+                break veneer_aws::Client::within(outside);
+            }
             match veneer_aws::Client::load(settings.region.as_deref()).await {
                 Ok(aws) => break aws,
                 Err(error) => warn!(%error, "cannot reach AWS; trying again"),
@@ -198,7 +202,7 @@ async fn watch_market(
 ) {
     let mut known = veneer_aws::Market::default();
     loop {
-        match aws.market(now()).await {
+        match aws.market(stores.clock().machine()).await {
             Ok(market) if market != known => {
                 let (catalogue, changes) = aws.catalogue_with(&market);
                 info!(
@@ -344,8 +348,4 @@ pub(crate) fn node_class(class: &EC2NodeClass) -> veneer_engine::plan::NodeClass
         not_ready,
         is_deleting: is_deleting(&class.metadata),
     }
-}
-
-fn now() -> Timestamp {
-    Timestamp::now()
 }

@@ -86,6 +86,7 @@ pub(super) fn ec2(config: &Config, cluster: &kube::Config) -> ec2::Settings {
         ca_bundle: (!pem.is_empty()).then(|| STANDARD.encode(pem)),
         service_cidr: config.aws_service_cidr.clone(),
         interruption_queue: config.aws_interruption_queue.clone(),
+        outside: None,
     }
 }
 

@@ -1,0 +1,183 @@
+//! What must hold: while things go wrong, and once everybody behaves again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::api_server::{is_deleting, text};
+use super::{Inner, Sim};
+use crate::standalone::{SharedStore, locked};
+
+/// For how long the objects may contradict what was done before them, after a restore.
+const CONFUSED: Duration = Duration::from_secs(20);
+
+impl Sim {
+    /// An instance is to end: nobody may live on it who was not asked to leave.
+    pub(super) fn check_end(&self, form: &BTreeMap<String, String>) {
+        let at = self.elapsed();
+        let wrong = self.with(|inner| {
+            if inner.tampered.is_some_and(|when| at < when + CONFUSED) {
+                return None;
+            }
+            let ids = (1..).map_while(|number| form.get(&format!("InstanceId.{number}")));
+            let ending: Vec<&String> = ids
+                .filter(|id| {
+                    inner
+                        .cloud
+                        .instances
+                        .get(*id)
+                        .is_some_and(|one| one.is_up() && !one.is_protected)
+                })
+                .collect();
+            let nodes = inner.api.all("nodes");
+            let nodes = nodes.iter().filter(|node| {
+                let id = text(node, "/spec/providerID")
+                    .rsplit('/')
+                    .next()
+                    .unwrap_or_default();
+                ending.iter().any(|ending| *ending == id)
+            });
+            for node in nodes {
+                let name = text(node, "/metadata/name");
+                let pods = inner.api.all("pods");
+                let mut left = pods
+                    .iter()
+                    .filter(|pod| text(pod, "/spec/nodeName") == name && !is_deleting(pod));
+                if let Some(pod) = left.next() {
+                    let pod = text(pod, "/metadata/name");
+                    return Some(format!("{name} is ended with {pod} on it, which was not evicted"));
+                }
+            }
+            None
+        });
+        if let Some(wrong) = wrong {
+            self.violate(wrong);
+        }
+    }
+}
+
+impl Inner {
+    /// What is not as it should be in a calm cluster.
+    pub(super) fn unsettled(&self) -> Result<(), String> {
+        let claims = self.api.all("nodeclaims");
+        let nodes = self.api.all("nodes");
+        let is_kept = |id: &str| {
+            let id = id.rsplit('/').next().unwrap_or_default();
+            self.cloud.instances.get(id).is_some_and(|one| one.is_protected)
+        };
+        for (app, workload) in &self.workloads {
+            let pods = self.api.all("pods");
+            let running = pods.iter().filter(|pod| {
+                text(pod, "/metadata/labels/app") == app
+                    && !is_deleting(pod)
+                    && !text(pod, "/spec/nodeName").is_empty()
+            });
+            let running = running.count();
+            if running != workload.replicas {
+                return Err(format!("{running} of {} pods of {app} run", workload.replicas));
+            }
+        }
+        let mut of_claims = BTreeSet::new();
+        for claim in &claims {
+            let (name, id) = (text(claim, "/metadata/name"), text(claim, "/status/providerID"));
+            let uid = text(claim, "/metadata/uid");
+            of_claims.insert(id.to_owned());
+            if is_kept(id) {
+                continue;
+            }
+            if is_deleting(claim) {
+                return Err(format!("NodeClaim {name} ({uid}) does not go"));
+            }
+            if !self.cloud.is_running(id) {
+                return Err(format!("NodeClaim {name} has no instance (provider id {id:?})"));
+            }
+        }
+        for instance in self
+            .cloud
+            .instances
+            .values()
+            .filter(|one| one.is_up() && !one.is_protected)
+        {
+            let id = instance.provider_id();
+            if !of_claims.contains(&id) {
+                return Err(format!("instance {id} of {} has no NodeClaim", instance.claim));
+            }
+            if !nodes.iter().any(|node| text(node, "/spec/providerID") == id) {
+                return Err(format!("instance {id} has no Node"));
+            }
+        }
+        for node in &nodes {
+            let id = text(node, "/spec/providerID");
+            if !self.cloud.is_running(id) || is_deleting(node) && !is_kept(id) {
+                return Err(format!("Node {} does not go", text(node, "/metadata/name")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Where what the leader believes differs from what the API server has.
+    pub(super) fn disbelief(&self) -> Option<String> {
+        let Some(stores) = self.seats.iter().find_map(|seat| seat.stores.clone()) else {
+            return Some("nobody provisions".to_owned());
+        };
+        let mut server: BTreeMap<(String, String), String> = BTreeMap::new();
+        for plural in ["pods", "nodes", "nodeclaims", "nodepools", "ec2nodeclasses"] {
+            for object in self.api.all(plural) {
+                // What fits no type cannot be believed.
+                if object.pointer("/metadata/labels/unreadable").is_none() {
+                    server.insert((plural.to_owned(), key(&object)), identity(&object));
+                }
+            }
+        }
+        let mut believed = BTreeMap::new();
+        believed.extend(believes("pods", &stores.pods));
+        believed.extend(believes("nodes", &stores.nodes));
+        believed.extend(believes("nodeclaims", &stores.node_claims));
+        believed.extend(believes("nodepools", &stores.node_pools));
+        believed.extend(believes("ec2nodeclasses", &stores.ec2_node_classes));
+        let all: BTreeSet<_> = server.keys().chain(believed.keys()).collect();
+        let differs = all
+            .into_iter()
+            .find(|key| server.get(*key) != believed.get(*key))?;
+        Some(format!(
+            "{} {}: the server has {:?}, the store {:?}",
+            differs.0,
+            differs.1,
+            server.get(differs),
+            believed.get(differs)
+        ))
+    }
+}
+
+fn key(object: &Value) -> String {
+    format!(
+        "{}/{}",
+        text(object, "/metadata/namespace"),
+        text(object, "/metadata/name")
+    )
+}
+
+fn identity(object: &Value) -> String {
+    format!(
+        "{} at {}",
+        text(object, "/metadata/uid"),
+        text(object, "/metadata/resourceVersion")
+    )
+}
+
+fn believes<T: kube::Resource + Clone + Send + Sync + 'static>(
+    plural: &str,
+    store: &SharedStore<T>,
+) -> BTreeMap<(String, String), String> {
+    let store = locked(store);
+    let objects = store.objects().map(|object: &Arc<T>| {
+        let metadata = object.meta();
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
+        let identity = format!("{} at {}", text(&metadata.uid), text(&metadata.resource_version));
+        ((plural.to_owned(), key), identity)
+    });
+    objects.collect()
+}
