@@ -66,10 +66,12 @@ fn compared(labels: &Value, owners: &Value, spec: &Value) -> Compared {
     }
 }
 
+/// Labels and value.
+type Sample = (BTreeMap<String, String>, f64);
+
 /// The series as an exporter shows them.
 fn exposition() -> String {
-    let series: BTreeMap<String, Vec<(BTreeMap<String, String>, f64)>> =
-        serde_json::from_str(SERIES).unwrap();
+    let series: BTreeMap<String, Vec<Sample>> = serde_json::from_str(SERIES).unwrap();
     let mut text = String::new();
     for (name, samples) in &series {
         for (labels, value) in samples {

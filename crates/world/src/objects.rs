@@ -217,7 +217,7 @@ impl Objects {
                 node.metadata.deletion_timestamp.get_or_insert(Time(whole(now)));
             }),
             Action::PoolStatus { target, status } => self.edit_pool(target, |pool| {
-                pool.status = Some(merged_pool_status(pool.status.take(), status))
+                pool.status = Some(merged_pool_status(pool.status.take(), status));
             }),
             Action::AnnotatePool { target, annotations } => {
                 self.edit_pool(target, |pool| extend(&mut pool.metadata.annotations, annotations))

@@ -171,7 +171,7 @@ impl Sim {
                         );
                         format!("a user deletes NodeClaim {}", name(&claim))
                     }
-                    None => return String::new(),
+                    None => String::new(),
                 },
                 6 => match any(rng, inner.api.all("nodes")) {
                     Some(node) => {
@@ -182,7 +182,7 @@ impl Sim {
                         );
                         format!("a user deletes Node {}", name(&node))
                     }
-                    None => return String::new(),
+                    None => String::new(),
                 },
                 7 => {
                     let up: Vec<String> = inner
@@ -197,7 +197,7 @@ impl Sim {
                             inner.cloud.lose(id, now, &mut inner.rng);
                             format!("the cloud takes {id} back")
                         }
-                        None => return String::new(),
+                        None => String::new(),
                     }
                 }
                 8 | 9 => {
@@ -221,7 +221,7 @@ impl Sim {
                         inner.tampered = Some(at);
                         "the cluster is thrown back to its backup".to_owned()
                     }
-                    None => return String::new(),
+                    None => String::new(),
                 },
                 14 => {
                     drop(inner.api.remove(&Path::of("leases", LEASE_NAMESPACE, LEASE)));
@@ -278,7 +278,7 @@ impl Sim {
                             one.is_protected = true;
                             format!("{} is protected from termination", one.id)
                         }
-                        None => return String::new(),
+                        None => String::new(),
                     }
                 }
                 18 => {

@@ -112,9 +112,17 @@ mod tests {
             // Among many others it is the same.
             let many: Vec<HostPort> = (0..300).map(|at| port("10.0.0.3", 1_000 + at, "TCP")).collect();
             let taken: Vec<HostPort> = many.iter().cloned().chain([other.clone()]).collect();
-            assert_eq!(conflict(&[one.clone()], &taken).is_some(), conflicts, "{other}");
+            assert_eq!(
+                conflict(std::slice::from_ref(&one), &taken).is_some(),
+                conflicts,
+                "{other}"
+            );
             let taken: Vec<HostPort> = many.iter().cloned().chain([one.clone()]).collect();
-            assert_eq!(conflict(&[other.clone()], &taken).is_some(), conflicts, "{other}");
+            assert_eq!(
+                conflict(std::slice::from_ref(&other), &taken).is_some(),
+                conflicts,
+                "{other}"
+            );
         }
     }
 }
