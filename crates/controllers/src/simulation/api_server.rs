@@ -404,13 +404,14 @@ impl ApiServer {
             items.retain(|item| path.is_empty() || text(item, &pointer) == wanted);
             (self.versions, items)
         } else {
-            let page = self.pages.remove(token);
+            let page = self.pages.get(token).cloned();
             page.ok_or_else(|| refuse(410, "Expired", "the provided continue parameter is too old"))?
         };
         let mut next = String::new();
         if items.len() > limit {
             let rest = items.split_off(limit);
-            next = format!("{}-{version}-{}", self.epoch, rest.len());
+            // As in a real API server, a token says all that it stands for.
+            next = format!("{}-{version}-{plural}-{field}-{}", self.epoch, rest.len());
             self.pages.insert(next.clone(), (version, rest));
         }
         let items: Vec<&Value> = items.iter().map(AsRef::as_ref).collect();

@@ -84,7 +84,10 @@ impl Inner {
             let (name, id) = (text(claim, "/metadata/name"), text(claim, "/status/providerID"));
             let uid = text(claim, "/metadata/uid");
             of_claims.insert(id.to_owned());
-            if is_kept(id) {
+            // A claim whose instance nobody could write down ends with it all the same.
+            let mut instances = self.cloud.instances.values();
+            let is_held = instances.any(|one| one.claim == name && one.is_protected && one.is_up());
+            if is_kept(id) || is_held {
                 continue;
             }
             if is_deleting(claim) {
