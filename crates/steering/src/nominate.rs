@@ -87,8 +87,10 @@ pub fn decide(
         let is_harmless = may_be_nominated(pod) && !hard_spreads.iter().any(|spread| spread.counts(pod));
         let seen = nominated(pod);
         let wanted = expected.filter(|node| is_harmless && (!is_answered || seen == Some(*node)));
+        // Another process that also believes that it leads would change it back at once, for ever.
+        let is_changed = |told: &Told| told.node.as_deref() == wanted || told.node.as_deref() != seen;
         let again = told
-            .filter(|told| told.node.as_deref() == wanted)
+            .filter(|told| is_changed(told))
             .and_then(|told| told.at.checked_add(SEEN).ok());
         match again.filter(|again| *again > now) {
             _ if seen == wanted => {}
