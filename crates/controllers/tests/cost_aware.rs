@@ -581,12 +581,8 @@ async fn a_matcher_keeps_out_commitments_that_somebody_else_invents() {
         let mut found = events
             .into_iter()
             .filter(|event| event.reason.as_deref() == Some("PrometheusMatcherMissing"));
-        found.find(|event| {
-            event
-                .note
-                .as_ref()
-                .is_some_and(|note| note.contains("prometheus.matcher"))
-        })
+        let note = |event: &k8s_openapi::api::events::v1::Event| event.note.clone().unwrap_or_default();
+        found.find(|event| note(event).contains("prometheus.matcher"))
     })
     .await;
     watched.running.stop().await;

@@ -169,7 +169,7 @@ async fn a_bad_annotation_leaves_the_good_ones_working_and_warns_once() {
     soon(&bed, "pref-web-12", |_| true).await;
     let expected = [
         "InvalidPreference veneer.io/preference.1: \"adjust=20%\" has no sign; expected adjust=-20% or adjust=+20%",
-        "PreferenceOutranksCommitments veneer.io/preference.12: weight 12 can outrank overlays for capacity that is paid for; expected a number below 10",
+        "PreferenceOutranksCommitments veneer.io/preference.12: weight 12 can outrank overlays for capacity that is paid for (one of the same weight moves up to the next free weight); expected a number below 10",
     ];
     let found = eventually("both warnings", async || {
         let found = warnings(&bed).await;
