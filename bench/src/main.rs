@@ -11,6 +11,7 @@ mod overlay;
 mod scale_to_zero;
 mod schedule;
 mod standalone;
+mod trace;
 mod workloads_command;
 
 use anyhow::Result;

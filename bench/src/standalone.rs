@@ -23,6 +23,8 @@ use veneer_bench::prices::{Prices, prices};
 use veneer_bench::sides::{Rates, Running, Side, veneer_beside_this};
 use veneer_testbed::workload::{self, Workload};
 
+use crate::trace::Trace;
+
 /// How long one side may take, and how much longer for each pod.
 const DEADLINE: Duration = Duration::from_secs(360);
 const DEADLINE_PER_POD: Duration = Duration::from_millis(50);
@@ -50,6 +52,9 @@ pub(crate) struct Arguments {
     /// Adds a line of JSON for each run of a side to this file
     #[arg(long, value_name = "FILE")]
     append: Option<PathBuf>,
+    /// Keeps for each run of a side, in this folder, when each pod and NodeClaim was seen (CSV), and our log
+    #[arg(long, value_name = "FOLDER")]
+    trace: Option<PathBuf>,
 }
 
 /// Which pods.
@@ -102,7 +107,12 @@ pub(crate) fn side_by_side(arguments: &Arguments) -> Result<()> {
                 if arguments.side == skipped {
                     continue;
                 }
-                let run = measure(side, &veneer, arguments.rates, &work).with_context(|| side.to_string())?;
+                let trace = arguments
+                    .trace
+                    .as_ref()
+                    .map(|folder| folder.join(format!("{side}-{}-{number}", work.pods)));
+                let run = measure(side, &veneer, arguments.rates, &work, trace.as_deref())
+                    .with_context(|| side.to_string())?;
                 if let Some(path) = &arguments.append {
                     append(path, &row(arguments, &work, number, side, &run))?;
                 }
@@ -195,7 +205,7 @@ fn append(path: &Path, row: &Value) -> Result<()> {
     writeln!(file, "{row}").with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn measure(side: Side, veneer: &Path, rates: Rates, work: &Workload) -> Result<Run> {
+fn measure(side: Side, veneer: &Path, rates: Rates, work: &Workload, trace: Option<&Path>) -> Result<Run> {
     let running = Running::start(side, veneer, |options| rates.of(options))?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -210,6 +220,13 @@ fn measure(side: Side, veneer: &Path, rates: Rates, work: &Workload) -> Result<R
         let (cpu, idle_memory) = (cpu_seconds_of(process)?, memory_of(process)?);
         let deciding = running.deciding()?;
         let seen = watch(&client, side, work).await?;
+        if let Some(trace) = trace {
+            seen.trace.write(&trace.with_extension("csv"))?;
+            let log = running.cluster.folder().join("veneer.log");
+            if log.exists() {
+                std::fs::copy(log, trace.with_extension("log"))?;
+            }
+        }
         let prices = prices(&client).await?;
         Ok(Run {
             running: seen.running,
@@ -240,6 +257,7 @@ struct Seen {
     running: usize,
     /// How many pods ran and were gone before the end; nothing scales down, so each was evicted or preempted.
     evictions: usize,
+    trace: Trace,
 }
 
 impl Seen {
@@ -275,6 +293,7 @@ async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
     let mut reported = began;
     let mut seen = Seen::default();
     let (mut known, mut running): (BTreeSet<String>, BTreeSet<String>) = Default::default();
+    seen.trace.began = Some(began);
     loop {
         // Pods of the DaemonSet that found no room are tried again and again, so silence is not waited for.
         let last = seen.last_running.max(seen.last_claim);
@@ -309,6 +328,7 @@ async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
                 if owners.any(|owner| owner.kind == "DaemonSet") {
                     continue;
                 }
+                seen.trace.pod(&pod);
                 if known.insert(uid.clone()) {
                     seen.first_pod = seen.first_pod.or(now);
                     seen.last_pod = now;
@@ -320,6 +340,7 @@ async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
             }
             Some(Object::Gone(uid)) if running.remove(&uid) => seen.evictions += 1,
             Some(Object::Claim(claim)) if known.insert(claim.uid().unwrap_or_default()) => {
+                seen.trace.note("claim", &claim.name_any(), "created", "");
                 seen.last_claim = now;
                 seen.claims += 1;
             }
