@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event};
 use kube::{Client, ResourceExt};
@@ -280,7 +280,10 @@ async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
     });
     let claims =
         claims.map(|event| event.map(|event| applied(event).map(|claim| Object::Claim(Box::new(claim)))));
-    let mut events = Box::pin(futures::stream::select(pods, claims));
+    let nodes = watcher::watcher(Api::<Node>::all(client.clone()), watcher::Config::default());
+    let nodes = nodes.map(|event| event.map(|event| applied(event).map(|node| Object::Node(Box::new(node)))));
+    let objects = futures::stream::select(pods, claims);
+    let mut events = Box::pin(futures::stream::select(objects, nodes));
     let (deployments, writer) = (work.deployments.clone(), client.clone());
     let creation = tokio::spawn(async move {
         for deployment in &deployments {
@@ -344,6 +347,7 @@ async fn watch(client: &Client, side: Side, work: &Workload) -> Result<Seen> {
                 seen.last_claim = now;
                 seen.claims += 1;
             }
+            Some(Object::Node(node)) => seen.trace.node(&node),
             _ => {}
         }
     }
@@ -357,6 +361,7 @@ enum Object {
     /// A pod that is no more, by its uid.
     Gone(String),
     Claim(Box<NodeClaim>),
+    Node(Box<Node>),
 }
 
 fn applied<T>(event: Event<T>) -> Option<T> {

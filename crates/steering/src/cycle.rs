@@ -366,6 +366,7 @@ impl Cycle {
             let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
             self.pending.retain(|pod, _| waiting.contains(pod));
         }
+        self.batch.hear(provision::refusals(snapshot), now);
         if let Err(again) = self.batch.take(demand, place, world, window, now) {
             if let Some(at) = again {
                 pass.plan.look_again(at);

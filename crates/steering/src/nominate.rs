@@ -9,8 +9,9 @@
 //!   but topology spread with `DoNotSchedule`: what is allowed there depends on what has come to the *other* nodes, and
 //!   sixteen pods that are nominated for one node forbid each other to go there. A pod that such a constraint
 //!   counts is not nominated.
-//! - kube-scheduler takes a nomination back when the pod fits nowhere. Before the node takes pods that says nothing, and
-//!   the pod is nominated again. Once the node takes pods it is an answer: a pod is nominated for such a node at most once.
+//! - kube-scheduler takes a nomination back when the pod fits nowhere, and then looks at every other pod again, as if a pod had
+//!   been deleted; each of those looks costs it a request, of which it has 50 a second. So a pod is nominated for a node at
+//!   most once before that node takes pods, and at most once afterwards.
 //! - A nomination is room that others cannot have, so one that is not what is expected any more is withdrawn.
 //!
 //! kube-scheduler nominates pods itself while it makes room for them by preemption, and such pods are left to it. It can
@@ -81,11 +82,14 @@ pub fn decide(
         let place = places.get(uid);
         let expected = place.and_then(|place| node_of.get(place)).copied();
         let is_open = expected.is_some_and(|node| place_of(node) == Place::Open);
-        // What was taken back once the node took pods is an answer.
-        let is_answered = |told: &Told| is_open && told.was_open && told.node.as_deref() == expected;
+        let seen = nominated(pod);
+        // What was taken back is an answer: where the node does not take pods yet, until it does, and afterwards for good.
+        let is_answered = |told: &Told| {
+            let is_taken_back = if is_open { told.was_open } else { seen.is_none() };
+            is_taken_back && told.node.as_deref() == expected
+        };
         let is_answered = told.is_some_and(is_answered);
         let is_harmless = may_be_nominated(pod) && !hard_spreads.iter().any(|spread| spread.counts(pod));
-        let seen = nominated(pod);
         let wanted = expected.filter(|node| is_harmless && (!is_answered || seen == Some(*node)));
         // Another process that also believes that it leads would change it back at once, for ever.
         let is_changed = |told: &Told| told.node.as_deref() == wanted || told.node.as_deref() != seen;

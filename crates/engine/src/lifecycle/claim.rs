@@ -353,10 +353,12 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
             Some((_, Initialisation::Waits { reason, message })) => {
                 conditions.set(CONDITION_INITIALIZED, ConditionStatus::Unknown, reason, &message);
             }
-            Some((node, Initialisation::Label(change))) => plan.push(Action::PatchNode {
-                target: Target::from(&node.metadata),
-                change,
-            }),
+            Some((node, Initialisation::Untaint(change) | Initialisation::Label(change))) => {
+                plan.push(Action::PatchNode {
+                    target: Target::from(&node.metadata),
+                    change,
+                })
+            }
             Some((_, Initialisation::Done)) => conditions.set_true(CONDITION_INITIALIZED),
         }
     }

@@ -20,6 +20,8 @@ pub(super) enum Initialisation {
         /// A sentence.
         message: String,
     },
+    /// It is ready, and nobody has taken off the taint that it had until then.
+    Untaint(NodeChange),
     /// Everything is there; the label is not.
     Label(NodeChange),
     /// The label is there too.
@@ -33,6 +35,12 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
 
 fn is_unregistered(taint: &Taint) -> bool {
     taint.key == karpenter::UNREGISTERED_TAINT && taint.effect == "NoExecute"
+}
+
+/// Whether it is the taint of a node that is not ready. kube-controller-manager takes it off, too, but at its default
+/// request rate it opens about five nodes a second, while pods wait for all of them.
+fn is_not_ready(taint: &Taint) -> bool {
+    taint.key == "node.kubernetes.io/not-ready"
 }
 
 /// What is still missing on a node for its claim to be registered.
@@ -96,6 +104,13 @@ pub(super) fn initialisation(claim: &NodeClaim, node: &Node) -> Initialisation {
     let waits = |reason, message| Initialisation::Waits { reason, message };
     if !is_ready(node) {
         return waits("NodeNotReady", "Node status is NotReady".to_owned());
+    }
+    if taints(node).iter().any(is_not_ready) {
+        let others = taints(node).iter().filter(|taint| !is_not_ready(taint));
+        return Initialisation::Untaint(NodeChange {
+            taints: Some(others.cloned().collect()),
+            ..NodeChange::default()
+        });
     }
     let startup = taints(node).iter().find(|taint| {
         let mut startup = claim.spec.startup_taints.iter();

@@ -117,6 +117,40 @@ fn a_claim_becomes_launched_registered_initialised_and_ready() {
 }
 
 #[test]
+fn a_node_that_is_ready_loses_the_taint_of_nodes_that_are_not() {
+    let mut world = claimed();
+    world.settle(usize::MAX);
+    drop_taint(&mut world, "agent");
+    let become_ready = |world: &mut World, is_ready: bool| {
+        let target = Target::from(&world.snapshot.nodes[0].metadata);
+        world.edit_node(&target, |node| {
+            let taints = node.spec.as_mut().unwrap().taints.get_or_insert_default();
+            taints.retain(|taint| taint.key == "team");
+            let key = "node.kubernetes.io/not-ready";
+            taints.extend([taint(key, "NoSchedule"), taint(key, "NoExecute")]);
+            let conditions = node.status.as_mut().unwrap().conditions.get_or_insert_default();
+            let ready = conditions.iter_mut().find(|one| one.type_ == "Ready").unwrap();
+            ready.status = if is_ready { "True" } else { "False" }.to_owned();
+        });
+    };
+    let keys = |world: &World| {
+        let taints = node::taints(&world.snapshot.nodes[0]).iter();
+        taints.map(|taint| taint.key.clone()).collect::<Vec<_>>()
+    };
+    become_ready(&mut world, false);
+    world.settle(usize::MAX);
+    assert_eq!(keys(&world).len(), 3, "it is not ready");
+    become_ready(&mut world, true);
+    world.settle(usize::MAX);
+    assert_eq!(keys(&world), ["team"]);
+    assert_eq!(condition(&world, "Ready"), "True Ready");
+    // A node that was complete once and turns not ready is none of our business.
+    become_ready(&mut world, true);
+    world.settle(usize::MAX);
+    assert_eq!(keys(&world).len(), 3);
+}
+
+#[test]
 fn an_extended_resource_is_waited_for() {
     let mut world = claimed();
     let target = Target::from(&claim(&world).metadata);

@@ -50,6 +50,8 @@ struct Placed {
     decided: Timestamp,
     /// Until then it is believed.
     until: Timestamp,
+    /// What kube-scheduler had said about it when all places of its decision had begun to take pods.
+    said_when_open: Option<u64>,
 }
 
 /// The pods that are waited for, and those that were decided about.
@@ -63,9 +65,20 @@ pub struct Batch {
     refused: BTreeMap<String, Timestamp>,
     /// What decisions depend on beside pods, when it was last decided.
     world: u64,
+    /// What kube-scheduler says about the pods that wait, by uid.
+    said: BTreeMap<String, u64>,
 }
 
 impl Batch {
+    /// Takes in what kube-scheduler says about the pods that wait: by uid, a number that changes when it says something else.
+    /// While it is busy refusing pods again, it has not looked at the newest yet, and a batch would be closed in the middle of them.
+    pub fn hear(&mut self, said: BTreeMap<String, u64>, now: Timestamp) {
+        if self.said != said {
+            self.said = said;
+            self.open = self.open.map(|(first, _)| (first, now));
+        }
+    }
+
     /// Takes in what is wanted now. `place` says what became of a place that a pod was given; `world` changes when
     /// something else does that may let refused pods in. Says whether it is time to decide; if not, when.
     pub fn take(
@@ -83,10 +96,19 @@ impl Batch {
             .values()
             .filter(|placed| place(&placed.place) == Place::Coming);
         let unsettled: BTreeSet<Timestamp> = coming.map(|placed| placed.decided).collect();
-        for placed in self.placed.values_mut() {
-            if !unsettled.contains(&placed.decided) {
-                placed.until = placed.until.min(now.checked_add(SETTLED).unwrap_or(now));
+        for (pod, placed) in &mut self.placed {
+            if unsettled.contains(&placed.decided) {
+                continue;
             }
+            let said = self.said.get(pod).copied().unwrap_or_default();
+            // What is said anew was said with all of its places in view.
+            let is_refused = *placed.said_when_open.get_or_insert(said) != said;
+            let settled = if is_refused {
+                now
+            } else {
+                now.checked_add(SETTLED).unwrap_or(now)
+            };
+            placed.until = placed.until.min(settled);
         }
         if world != self.world {
             self.refused.clear();
@@ -173,6 +195,7 @@ impl Batch {
                         place: place.clone(),
                         decided: now,
                         until,
+                        said_when_open: None,
                     };
                     self.placed.insert(pod.clone(), placed);
                 }

@@ -1,9 +1,10 @@
 //! Which pods need a place.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
 use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name, provider_id};
 
@@ -24,15 +25,16 @@ fn scheduler_nomination(pod: &Pod) -> Option<&str> {
     nominated.filter(|node| !node.is_empty())
 }
 
-fn is_refused(pod: &Pod) -> bool {
-    let conditions = pod
-        .status
-        .as_ref()
-        .and_then(|status| status.conditions.as_deref());
-    let failed = conditions.unwrap_or_default().iter().any(|one| {
+/// The condition in which the scheduler says that it found no place.
+fn refusal(pod: &Pod) -> Option<&PodCondition> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    conditions.iter().find(|one| {
         one.type_ == "PodScheduled" && one.status == "False" && one.reason.as_deref() == Some("Unschedulable")
-    });
-    failed
+    })
+}
+
+fn is_refused(pod: &Pod) -> bool {
+    refusal(pod).is_some()
         && node_name(pod).is_none()
         && !is_terminal(pod)
         && !is_deleting(&pod.metadata)
@@ -64,6 +66,20 @@ fn is_static(pod: &Pod) -> bool {
 pub(crate) fn relevant(snapshot: &Snapshot) -> impl Iterator<Item = &Arc<Pod>> {
     let pods = snapshot.pods.iter();
     pods.filter(|pod| node_name(pod).is_some() || is_provisionable(pod))
+}
+
+/// What kube-scheduler says about the pods that it could not place: by uid, a number that changes when it says something else.
+#[must_use]
+pub fn refusals(snapshot: &Snapshot) -> BTreeMap<String, u64> {
+    let refused = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
+    let said = refused.map(|pod| {
+        let mut digest = DefaultHasher::new();
+        refusal(pod)
+            .and_then(|one| one.message.as_ref())
+            .hash(&mut digest);
+        (pod.metadata.uid.clone().unwrap_or_default(), digest.finish())
+    });
+    said.collect()
 }
 
 /// The pods that the scheduler could not place, by `namespace/name`.

@@ -455,6 +455,64 @@ fn pods_that_come_together_are_decided_about_together() {
 }
 
 #[test]
+fn a_batch_stays_open_while_kube_scheduler_refuses_pods_again() {
+    let window = Window::default();
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |millis| start + SignedDuration::from_millis(millis);
+    let pods = ["a".to_owned()].into();
+    let mut batch = Batch::default();
+    let mut take = |said, now| {
+        batch.hear([("a".to_owned(), said)].into(), now);
+        batch.take(&pods, |_| Place::Coming, 1, window, now)
+    };
+    assert_eq!(take(1, at(0)), Err(Some(at(1_000))));
+    // The pod is the same, but kube-scheduler has looked at it again.
+    assert_eq!(take(2, at(900)), Err(Some(at(1_900))));
+    assert_eq!(take(2, at(1_000)), Err(Some(at(1_900))));
+    for said in 3..12 {
+        let now = at(i64::try_from(said).unwrap() * 900);
+        assert!(take(said, now).is_err(), "{said}");
+    }
+    // Not for ever.
+    assert_eq!(take(12, at(10_000)), Ok(()));
+}
+
+#[test]
+fn a_pod_that_is_refused_with_its_node_in_view_is_not_waited_for() {
+    let window = Window::default();
+    let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let at = |millis| start + SignedDuration::from_millis(millis);
+    let pods = ["a".to_owned()].into();
+    let said = |number: u64| BTreeMap::from([("a".to_owned(), number)]);
+    let mut batch = Batch::default();
+    let places = [("a".to_owned(), "claim".to_owned())].into();
+    let believed = SignedDuration::from_secs(20);
+    batch.decided(&pods, &places, believed, window, at(0));
+    // Refused again before the node takes pods: that says nothing.
+    batch.hear(said(1), at(500));
+    assert_eq!(
+        batch.take(&pods, |_| Place::Coming, 0, window, at(500)),
+        Err(Some(at(20_000)))
+    );
+    batch.hear(said(2), at(1_000));
+    let open = |_: &str| Place::Open;
+    assert_eq!(
+        batch.take(&pods, open, 0, window, at(1_000)),
+        Err(Some(at(6_000)))
+    );
+    assert_eq!(
+        batch.take(&pods, open, 0, window, at(1_500)),
+        Err(Some(at(6_000)))
+    );
+    batch.hear(said(3), at(2_000));
+    assert_eq!(
+        batch.take(&pods, open, 0, window, at(2_000)),
+        Err(Some(at(3_000)))
+    );
+    assert_eq!(batch.take(&pods, open, 0, window, at(3_000)), Ok(()));
+}
+
+#[test]
 fn pods_that_are_left_over_wait_for_the_other_nodes_of_their_decision() {
     let window = Window::default();
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
