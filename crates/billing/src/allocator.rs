@@ -185,60 +185,59 @@ impl<'a> Allocator<'a> {
         let sources = sources(organization, &mut problems);
         let mut classes: Vec<Class<'a>> = Vec::new();
         let mut of_machine: HashMap<&Machine, usize> = HashMap::new();
-        let mut of_line: HashMap<(&str, &str), usize> = HashMap::new();
+        let mut of_usage: HashMap<&Priced, usize> = HashMap::new();
         let mut usages = Vec::with_capacity(sources.len());
         for source in sources {
-            let (account, machine, zone, is_eligible) = match &source {
+            let (account, machine, zone, purchase) = match &source {
                 Source::Instance { first, .. } => (
                     &first.account,
                     Some(&first.machine),
-                    first.zone.as_str(),
-                    first.purchase == Purchase::OnDemand,
+                    Some(&first.zone),
+                    &first.purchase,
                 ),
-                Source::Unused { of, .. } => (&of.account, Some(&of.machine), of.zone.as_str(), true),
-                Source::Line { first, .. } => (&first.account, None, "", true),
+                Source::Unused { of, .. } => (&of.account, Some(&of.machine), None, &Purchase::OnDemand),
+                Source::Line { first, .. } => {
+                    let machine = match &first.what {
+                        Priced::Machine(machine) => Some(machine),
+                        Priced::Usage { .. } => None,
+                    };
+                    (&first.account, machine, first.zone.as_ref(), &first.purchase)
+                }
             };
             let number = classes.len();
             let class = match (&source, machine) {
                 (_, Some(machine)) => *of_machine.entry(machine).or_insert(number),
-                (Source::Line { first, .. }, None) => *of_line
-                    .entry((&first.region, &first.usage_type))
-                    .or_insert(number),
+                (Source::Line { first, .. }, None) => *of_usage.entry(&first.what).or_insert(number),
                 (_, None) => number,
             };
             if class == number {
                 let priced = match (&source, machine) {
-                    (Source::Line { first, .. }, _) => Priced::Usage {
-                        region: first.region.clone(),
-                        usage_type: first.usage_type.clone(),
-                    },
+                    (Source::Line { first, .. }, _) => first.what.clone(),
                     (_, machine) => Priced::Machine(machine.cloned().unwrap_or_default()),
                 };
-                let price = organization
-                    .prices
-                    .on_demand
-                    .get(&priced)
-                    .filter(|price| !price.is_negative());
+                let price = organization.prices.on_demand.get(&priced);
                 let reservable = machine.filter(|machine| can_be_reserved(machine));
                 classes.push(Class {
                     machine,
-                    price: price.map(|price| price.times_whole(unit)),
+                    price: price
+                        .filter(|price| !price.is_negative())
+                        .map(|price| price.times_whole(unit)),
                     regional_pool: reservable
                         .and_then(|machine| pool_numbers.get(&regional_key(machine)).copied()),
                     quarters: machine.and_then(flexible_quarters),
                     priced,
                 });
             }
-            // Zonal Reserved Instances cover what runs, and nothing else (rule 12).
-            let is_running = matches!(source, Source::Instance { .. });
+            // Zonal Reserved Instances cover what runs, and nothing else (rule 12): the zone of a reservation is no matter.
             let zonal_pool = machine
-                .filter(|machine| is_running && can_be_reserved(machine))
-                .and_then(|machine| pool_numbers.get(&PoolKey::Zonal(zone, machine)).copied());
+                .filter(|machine| can_be_reserved(machine))
+                .zip(zone)
+                .and_then(|(machine, zone)| pool_numbers.get(&PoolKey::Zonal(zone, machine)).copied());
             usages.push(Usage {
                 account: accounts.number(account),
                 class,
                 zonal_pool,
-                is_eligible,
+                is_eligible: *purchase == Purchase::OnDemand,
                 source,
             });
         }

@@ -109,20 +109,22 @@ pub struct CapacityReservation {
     pub active: Interval,
 }
 
-/// Usage that is no instance, such as Fargate and Lambda: an amount in one clock hour.
+/// An amount in one clock hour: Fargate and Lambda, or hours of instances as a report has them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct UsageLine {
     /// What names it on the bill.
     pub id: String,
     /// Whose it is.
     pub account: String,
-    /// The region.
-    pub region: String,
-    /// The usage type, as in the price list.
-    pub usage_type: String,
+    /// The zone of instances.
+    pub zone: Option<String>,
+    /// What was used.
+    pub what: Priced,
+    /// How it is bought.
+    pub purchase: Purchase,
     /// A second of the clock hour.
     pub at: i64,
-    /// How many units.
+    /// How many hours or units.
     pub quantity: Exact,
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use crate::allocator::{Bucket, Class, Pool, PoolKey, Source, can_be_reserved, regional_key};
 use crate::exact::{Exact, gcd};
 use crate::organization::{
-    HOUR, Instance, Interval, Machine, Organization, PlanKind, Purchase, ReservedInstances, SavingsPlan,
-    UsageLine,
+    HOUR, Instance, Interval, Machine, Organization, PlanKind, Priced, Purchase, ReservedInstances,
+    SavingsPlan, UsageLine,
 };
 use crate::problem::Problem;
 use crate::sizes::family_of;
@@ -143,13 +143,18 @@ pub(crate) fn sources<'a>(
     }
     let mut lines: Vec<&UsageLine> = organization.usage_lines.iter().collect();
     lines.retain(|one| {
-        if one.quantity.is_negative() {
+        let is_negative = one.quantity.is_negative()
+            || match &one.purchase {
+                Purchase::OnDemand => false,
+                Purchase::Spot(price) | Purchase::CapacityBlock(price) => price.is_negative(),
+            };
+        if is_negative {
             problems.insert(Problem::Negative { what: one.id.clone() });
         }
-        !one.quantity.is_negative()
+        !is_negative
     });
-    fn line(one: &UsageLine) -> [&str; 4] {
-        [&one.id, &one.account, &one.region, &one.usage_type]
+    fn line(one: &UsageLine) -> (&str, &str, &Option<String>, &Priced, &Purchase) {
+        (&one.id, &one.account, &one.zone, &one.what, &one.purchase)
     }
     lines.sort_unstable_by(|a, b| line(a).cmp(&line(b)));
     for group in lines.chunk_by(|a, b| line(a) == line(b)) {

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::allocator::{Allocator, Source, Usage, counted_size};
 use crate::bill::{Commitment, Covered, units, upfront_per_hour};
 use crate::exact::Exact;
-use crate::organization::{HOUR, Purchase, ReservedInstances, SavingsPlan};
+use crate::organization::{HOUR, Priced, Purchase, ReservedInstances, SavingsPlan};
 use crate::pass::{Basis, Payer, Share};
 use crate::sharing::Reach;
 
@@ -43,7 +43,7 @@ impl<'b> UsageBill<'b> {
         match &self.usage.source {
             Source::Instance { first, .. } => Some(&first.zone),
             Source::Unused { of, .. } => Some(&of.zone),
-            Source::Line { .. } => None,
+            Source::Line { first, .. } => first.zone.as_deref(),
         }
     }
 
@@ -53,7 +53,10 @@ impl<'b> UsageBill<'b> {
         match &self.usage.source {
             Source::Instance { first, .. } => Covered::Instance(&first.machine),
             Source::Unused { of, .. } => Covered::UnusedReservation(&of.machine),
-            Source::Line { first, .. } => Covered::Usage(&first.usage_type),
+            Source::Line { first, .. } => match &first.what {
+                Priced::Machine(machine) => Covered::Instance(machine),
+                Priced::Usage { usage_type, .. } => Covered::Usage(usage_type),
+            },
         }
     }
 
@@ -72,12 +75,17 @@ impl<'b> UsageBill<'b> {
     /// Spot and Capacity Blocks have a price of their own, in dollars per hour.
     #[must_use]
     pub fn own_price(&self) -> Option<&'b Exact> {
+        match self.purchase() {
+            Purchase::OnDemand => None,
+            Purchase::Spot(price) | Purchase::CapacityBlock(price) => Some(price),
+        }
+    }
+
+    fn purchase(&self) -> &'b Purchase {
         match &self.usage.source {
-            Source::Instance { first, .. } => match &first.purchase {
-                Purchase::OnDemand => None,
-                Purchase::Spot(price) | Purchase::CapacityBlock(price) => Some(price),
-            },
-            _ => None,
+            Source::Instance { first, .. } => &first.purchase,
+            Source::Line { first, .. } => &first.purchase,
+            Source::Unused { .. } => &Purchase::OnDemand,
         }
     }
 
@@ -142,14 +150,18 @@ impl<'b> UsageBill<'b> {
     /// Why the rest is paid as it is.
     #[must_use]
     pub fn why_uncovered(&self) -> &'static str {
-        match &self.usage.source {
-            Source::Instance { first, .. } => match first.purchase {
-                Purchase::OnDemand => "On demand: no commitment is left that covers it (rule 2)",
-                Purchase::Spot(_) => "Spot: commitments do not apply (rule 2)",
-                Purchase::CapacityBlock(_) => "Capacity Block: treated as not eligible (rule 15)",
-            },
-            Source::Unused { .. } => "Unused capacity reservation: billed as if it ran (rule 12)",
-            Source::Line { .. } => "On demand: no Compute Savings Plan is left for it (rule 10)",
+        match (self.purchase(), self.covered()) {
+            (Purchase::Spot(_), _) => "Spot: commitments do not apply (rule 2)",
+            (Purchase::CapacityBlock(_), _) => "Capacity Block: treated as not eligible (rule 15)",
+            (Purchase::OnDemand, Covered::Instance(_)) => {
+                "On demand: no commitment is left that covers it (rule 2)"
+            }
+            (Purchase::OnDemand, Covered::UnusedReservation(_)) => {
+                "Unused capacity reservation: billed as if it ran (rule 12)"
+            }
+            (Purchase::OnDemand, Covered::Usage(_)) => {
+                "On demand: no Compute Savings Plan is left for it (rule 10)"
+            }
         }
     }
 }

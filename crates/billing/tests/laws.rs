@@ -83,8 +83,10 @@ fn scale(organization: &mut Organization, factor: &Exact) {
     for one in &mut organization.savings_plans {
         one.commitment = one.commitment.times(factor);
     }
-    for one in &mut organization.instances {
-        match &mut one.purchase {
+    let instances = organization.instances.iter_mut().map(|one| &mut one.purchase);
+    let lines = organization.usage_lines.iter_mut().map(|one| &mut one.purchase);
+    for purchase in instances.chain(lines) {
+        match purchase {
             Purchase::OnDemand => {}
             Purchase::Spot(price) | Purchase::CapacityBlock(price) => *price = price.times(factor),
         }

@@ -140,8 +140,9 @@ fn what_cannot_be_billed_is_told() {
     case.org.usage_lines.push(UsageLine {
         id: "line".to_owned(),
         account: "a".to_owned(),
-        region: "us-east-1".to_owned(),
-        usage_type: "Fargate-vCPU".to_owned(),
+        zone: None,
+        what: support::usage_type("Fargate-vCPU"),
+        purchase: Purchase::OnDemand,
         at: START,
         quantity: exact("-1"),
     });

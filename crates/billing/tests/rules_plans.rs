@@ -246,3 +246,60 @@ fn rule_12_more_instances_than_reserved_leave_nothing_unused() {
         .instance("j", "m5.large", inside);
     case.bill(|bill| assert!(bill.usage("cr").is_none()));
 }
+
+// Beyond the rules one by one.
+
+#[test]
+fn rules_2_to_9_the_example_of_the_guide() {
+    let case = Case::new()
+        .price("m5.xlarge", ".20")
+        .rate("compute", "m5.xlarge", ".14")
+        .run_many(2, "i", "m5.xlarge")
+        .reserved("ri", 1, "m5.large", |one| one.hourly = exact(".06"))
+        .compute("plan", ".10");
+    assert_eq!(case.payers("i-1"), "ri 0.5, plan 0.5");
+    case.bill(|bill| {
+        let second = bill.usage("i-2").unwrap();
+        assert_eq!(second.shares().next().unwrap().amount().decimal(4), "0.2143");
+        assert_eq!(second.uncovered().decimal(4), "0.7857");
+        assert_eq!(second.uncovered_cost().decimal(4), "0.1571");
+        assert_eq!(bill.usage("i-1").unwrap().effective_cost(), exact(".13"));
+        assert_eq!(second.effective_cost().decimal(4), "0.1871");
+        assert_eq!(bill.totals().total().decimal(4), "0.3171");
+    });
+}
+
+#[test]
+fn rule_9_a_long_chain_of_plans_that_are_used_up_stays_exact() {
+    // Each plan ends inside an instance, so that each divides by another rate: numbers beyond 128 bits.
+    let (mut case, mut paid) = (Case::new().price("m5.large", "1"), Exact::ZERO);
+    for number in 0..40_i64 {
+        let (card, dollars) = (format!("card-{number}"), format!("0.{}", 300_007 + 2 * number));
+        case = case
+            .rate(&card, "m5.large", &format!("0.{}", 700_001 + 2 * number))
+            .plan(&format!("plan-{number:02}"), &card, &dollars, |_| {});
+        let rate = Exact::fraction(i128::from(700_001 + 2 * number), 1_000_000).unwrap();
+        paid = paid.plus(&exact(&dollars).over(&rate).unwrap());
+    }
+    let case = case.run_many(30, "i", "m5.large");
+    assert_eq!(case.on_demand(), exact("30").minus(&paid));
+    assert_eq!(case.bill(|bill| bill.totals().unused), Exact::ZERO);
+}
+
+#[test]
+fn rules_3_and_9_hours_of_instances_as_a_report_has_them() {
+    // The same as three instances, given as one line.
+    let mut case = priced()
+        .reserve_zonal("zonal", 1, "m5.large")
+        .compute("plan", ".70");
+    case.org.usage_lines.push(veneer_billing::UsageLine {
+        id: "line".to_owned(),
+        account: "a".to_owned(),
+        zone: Some("us-east-1a".to_owned()),
+        what: veneer_billing::Priced::Machine(support::machine("m5.large")),
+        purchase: veneer_billing::Purchase::OnDemand,
+        at: START + 1,
+        quantity: exact("3"),
+    });
+    assert_eq!(case.payers("line"), "zonal 1, plan 1, on demand 1");
+}

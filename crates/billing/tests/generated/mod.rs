@@ -72,8 +72,6 @@ const TYPES: [&str; 22] = [
     "c5n.9xlarge",
 ];
 const REGIONS: [&str; 2] = ["us-east-1", "eu-west-1"];
-pub(crate) const PLATFORMS: [&str; 7] = ["linux", "rhel", "suse", "ubuntu-pro", "windows", "byol", "macos"];
-pub(crate) const TENANCIES: [&str; 3] = ["default", "dedicated", "host"];
 const LINES: [&str; 3] = ["Fargate-vCPU", "Fargate-GB", "Lambda-GB-Second"];
 const PRICES: [i64; 8] = [MILLION, 2 * MILLION, 4 * MILLION, MILLION, 96_000, 3_100, 40, 0];
 /// What is paid under a plan, in percent of the price.
@@ -134,6 +132,10 @@ pub(crate) struct Other {
     pub(crate) account: usize,
     pub(crate) region: &'static str,
     pub(crate) usage_type: &'static str,
+    /// Of hours of instances: what and in which zone.
+    pub(crate) kind: Option<(Kind, usize)>,
+    /// Whether it is spot, and for how much.
+    pub(crate) spot: Option<i64>,
     pub(crate) at: i64,
     pub(crate) quantity: i64,
 }
@@ -249,7 +251,7 @@ pub(crate) fn spec(seed: u64) -> Spec {
             platform: if plain || chance.one_in(2) {
                 0
             } else {
-                chance.below(7)
+                chance.below(8)
             },
             tenancy: if plain || chance.one_in(2) {
                 0
@@ -288,13 +290,16 @@ pub(crate) fn spec(seed: u64) -> Spec {
             reservation,
             running: running(chance),
         };
-        if let Some(number) = reservation.filter(|_| !chance.one_in(4)) {
+        if chance.one_in(30) {
+            // A reservation that nobody knows.
+            one.reservation = Some(99);
+        } else if let Some(number) = reservation.filter(|_| !chance.one_in(4)) {
             one.kind = spec.capacity[number].kind.clone();
             one.zone = spec.capacity[number].zone;
         }
         spec.ran.push(one);
     }
-    for number in 0..chance.pick(&[0, 0, 1, 3]) {
+    for number in 0..chance.pick(&[0, 0, 1, 3, 4]) {
         spec.other.push(Other {
             id: if chance.one_in(4) {
                 "i-3".to_owned()
@@ -304,6 +309,8 @@ pub(crate) fn spec(seed: u64) -> Spec {
             account: chance.below(accounts),
             region: chance.pick(&REGIONS),
             usage_type: chance.pick(&LINES),
+            kind: chance.one_in(3).then(|| (chance.pick(&kinds), chance.below(2))),
+            spot: chance.one_in(9).then(|| chance.pick(&PRICES)),
             at: START + chance.pick(&[0, 0, 5, 3599, 3600, -1]),
             quantity: chance.pick(&[0, 1, 3, 7, 1000]) * MILLION / chance.pick(&[1, 1, 3]),
         });
@@ -398,6 +405,7 @@ impl Kind {
             Platform::Windows,
             Platform::WindowsByol,
             Platform::MacOs,
+            Platform::Other("0102".to_owned()),
         ];
         Machine {
             region: self.region.to_owned(),
@@ -421,7 +429,8 @@ fn table(spec: &Spec, list: &[(String, i64)]) -> veneer_billing::PriceTable {
         .ran
         .iter()
         .map(|one| &one.kind)
-        .chain(spec.capacity.iter().map(|one| &one.kind));
+        .chain(spec.capacity.iter().map(|one| &one.kind))
+        .chain(spec.other.iter().filter_map(|one| Some(&one.kind.as_ref()?.0)));
     let mut known: Vec<(String, Priced)> = machines
         .map(|kind| (kind.name(), Priced::Machine(kind.machine())))
         .collect();
@@ -498,8 +507,20 @@ pub(crate) fn organization(spec: &Spec) -> Organization {
         organization.usage_lines.push(UsageLine {
             id: one.id.clone(),
             account: account_name(one.account),
-            region: one.region.to_owned(),
-            usage_type: one.usage_type.to_owned(),
+            zone: one
+                .kind
+                .as_ref()
+                .map(|(kind, zone)| zone_name(kind.region, *zone)),
+            what: match &one.kind {
+                Some((kind, _)) => Priced::Machine(kind.machine()),
+                None => Priced::Usage {
+                    region: one.region.to_owned(),
+                    usage_type: one.usage_type.to_owned(),
+                },
+            },
+            purchase: one
+                .spot
+                .map_or(Purchase::OnDemand, |price| Purchase::Spot(money(price))),
             at: one.at,
             quantity: money(one.quantity),
         });

@@ -200,37 +200,36 @@ fn usages(spec: &Spec) -> Vec<Used> {
     let mut lines: BTreeMap<_, (Fraction, usize)> = BTreeMap::new();
     for (number, one) in spec.other.iter().enumerate() {
         if one.at >= START && one.at < START + 3600 {
-            let key = (
-                one.id.clone(),
-                account_name(one.account),
-                one.region,
-                one.usage_type,
-            );
+            // Without a zone comes before with one, machines before other usage.
+            let (zone, what) = match &one.kind {
+                Some((kind, zone)) => {
+                    let what = format!("{}/{}/{}", kind.instance_type, kind.platform, kind.tenancy);
+                    (format!("{}/{zone}", kind.region), what)
+                }
+                None => (String::new(), format!("{}/{}", one.region, one.usage_type)),
+            };
+            let spot = (usize::from(one.spot.is_some()), one.spot.unwrap_or_default());
+            let key = (one.id.clone(), account_name(one.account), zone, what, spot);
             let entry = lines.entry(key).or_insert((Fraction::new(0, 1), number));
             entry.0 = entry.0.add(&Fraction::new(one.quantity, MILLION));
         }
     }
-    for ((id, account, region, usage_type), (quantity, number)) in lines {
+    for ((id, account, zone, what, spot), (quantity, number)) in lines {
+        let one = &spec.other[number];
+        let name = match &one.kind {
+            Some((kind, _)) => kind.name(),
+            None => line_name(one.region, one.usage_type),
+        };
         all.push(Used {
             id: id.clone(),
-            order: (
-                id,
-                1,
-                account,
-                region.into(),
-                usage_type.into(),
-                0,
-                0,
-                0,
-                String::new(),
-            ),
-            account: spec.other[number].account,
-            zone: 0,
-            kind: None,
-            name: line_name(region, usage_type),
+            order: (id, 1, account, zone, what, spot.0, spot.1, 0, String::new()),
+            account: one.account,
+            zone: one.kind.as_ref().map_or(0, |(_, zone)| *zone),
+            kind: one.kind.as_ref().map(|(kind, _)| kind.clone()),
+            name,
             is_unused: false,
-            is_eligible: true,
-            own_price: None,
+            is_eligible: one.spot.is_none(),
+            own_price: one.spot,
             hours: quantity.clone(),
             left: quantity,
             shares: Vec::new(),

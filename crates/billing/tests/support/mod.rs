@@ -121,8 +121,9 @@ impl Case {
         self.org.usage_lines.push(UsageLine {
             id: id.to_owned(),
             account: "a".to_owned(),
-            region: REGION.to_owned(),
-            usage_type: name.to_owned(),
+            zone: None,
+            what: usage_type(name),
+            purchase: Purchase::OnDemand,
             at: START,
             quantity: exact(quantity),
         });
