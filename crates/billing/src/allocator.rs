@@ -299,19 +299,24 @@ impl<'a> Allocator<'a> {
     /// How much of everything there is in an hour, in the order of ids; what is not there is left out. `changed` is one usage and
     /// how much there shall be of it instead.
     pub(crate) fn amounts(&self, moment: Moment, changed: Option<(usize, i64)>) -> Vec<(usize, Exact)> {
-        let seconds = |number: usize, running: &[Interval]| match changed {
-            Some((one, seconds)) if one == number => seconds,
-            _ => running.iter().map(|one| moment.seconds(one)).sum::<i64>(),
+        // The seconds of an instance that belong to an interval.
+        let seconds = |number: usize, running: &[Interval], within: &Interval| match changed {
+            Some((one, seconds)) if one == number => seconds.min(moment.seconds(within)),
+            _ => running
+                .iter()
+                .map(|one| moment.seconds(&one.common(within)))
+                .sum::<i64>(),
         };
+        let always = Interval::new(i64::MIN, i64::MAX);
         let mut amounts = Vec::with_capacity(self.usages.len());
         for (number, usage) in self.usages.iter().enumerate() {
             let amount = match &usage.source {
-                Source::Instance { running, .. } => Exact::from(seconds(number, running)),
+                Source::Instance { running, .. } => Exact::from(seconds(number, running, &always)),
                 Source::Unused { of, by } => {
                     let used: i64 = by
                         .iter()
                         .filter_map(|number| match &self.usages.get(*number)?.source {
-                            Source::Instance { running, .. } => Some(seconds(*number, running)),
+                            Source::Instance { running, .. } => Some(seconds(*number, running, &of.active)),
                             _ => None,
                         })
                         .sum();

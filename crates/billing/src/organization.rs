@@ -34,11 +34,18 @@ impl Interval {
         Self::new(start, start.saturating_add(HOUR))
     }
 
+    /// What both have in common; nothing ends before it starts.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        let start = self.start.max(other.start);
+        Self::new(start, self.end.min(other.end).max(start))
+    }
+
     /// How many seconds both have in common.
     #[must_use]
     pub fn overlap(&self, other: &Self) -> i64 {
-        let (start, end) = (self.start.max(other.start), self.end.min(other.end));
-        end.saturating_sub(start).max(0)
+        let common = self.common(other);
+        common.end.saturating_sub(common.start)
     }
 
     /// Whether a moment belongs to it.

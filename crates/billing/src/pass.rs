@@ -199,76 +199,38 @@ impl Pass<'_> {
         }
     }
 
-    /// Applies the plans of one kind together (rule 9), owners first (rule 11).
+    /// Applies the plans of one kind together (rule 9), owners first (rule 11), running before unused (rule 12).
     fn plan(&mut self, buckets: &[Bucket], of_class: &Lists) {
-        if buckets.is_empty() {
-            return;
-        }
         let allocator = self.allocator;
-        let count = |list: &[usize]| list.iter().filter(|line| self.is_open(**line)).count();
-        let mut open: Vec<[usize; 2]> = of_class
-            .iter()
-            .map(|parts| parts.each_ref().map(|list| count(list)))
-            .collect();
         // The usage of several prices that go together, in the order of ids.
         let mut merged: Vec<[Option<Vec<usize>>; 2]> = vec![Default::default(); allocator.class_sets.len()];
         for reach in &allocator.reaches {
             for part in [0, 1] {
                 for bucket in buckets {
-                    let Some(classes) = allocator.class_sets.get(bucket.classes) else {
+                    let place = merged
+                        .get_mut(bucket.classes)
+                        .and_then(|parts| parts.get_mut(part));
+                    let classes = allocator.class_sets.get(bucket.classes);
+                    let (Some(place), Some(classes)) = (place, classes) else {
                         continue;
                     };
-                    let open_in = |class: &usize| open.get(*class).and_then(|parts| parts.get(part)).copied();
-                    if classes.iter().filter_map(open_in).all(|count| count == 0) {
-                        continue;
-                    }
-                    let list_of = |class: &usize| of_class.get(*class).and_then(|parts| parts.get(part));
-                    let list = match classes.as_slice() {
-                        [one] => list_of(one),
-                        _ => {
-                            let place = merged
-                                .get_mut(bucket.classes)
-                                .and_then(|parts| parts.get_mut(part));
-                            place.map(|place| {
-                                &*place.get_or_insert_with(|| {
-                                    let mut all: Vec<usize> =
-                                        classes.iter().filter_map(list_of).flatten().copied().collect();
-                                    all.sort_unstable();
-                                    all
-                                })
-                            })
-                        }
-                    };
-                    let Some(list) = list else { continue };
-                    if self.plan_bucket(bucket, list, *reach) {
-                        for class in classes {
-                            if let (Some(list), Some(parts)) = (list_of(class), open.get_mut(*class))
-                                && let Some(count) = parts.get_mut(part)
-                            {
-                                *count = list.iter().filter(|line| self.is_open(**line)).count();
-                            }
-                        }
-                    }
+                    let list = place.get_or_insert_with(|| merge(classes, part, of_class));
+                    self.plan_bucket(bucket, list, *reach);
                 }
             }
         }
     }
 
-    fn is_open(&self, line: usize) -> bool {
-        self.left.get(line).is_some_and(Exact::is_positive)
-    }
-
-    /// Covers usage of one price by one plan; says whether anything was covered.
-    fn plan_bucket(&mut self, bucket: &Bucket, list: &[usize], reach: Reach) -> bool {
-        let before = self.shares.len();
+    /// Covers usage of one price by one plan.
+    fn plan_bucket(&mut self, bucket: &Bucket, list: &[usize], reach: Reach) {
         let (Some(held), Some(owner)) = (
             self.plans.get_mut(bucket.plan),
             self.allocator.plan_accounts.get(bucket.plan),
         ) else {
-            return false;
+            return;
         };
         let Some(plan) = self.allocator.plans.get(bucket.plan) else {
-            return false;
+            return;
         };
         let basis = match plan.kind {
             PlanKind::Compute => Basis::ComputePlan,
@@ -296,8 +258,15 @@ impl Pass<'_> {
                 basis,
             });
         }
-        self.shares.len() > before
     }
+}
+
+/// The usage of some prices, in the order of ids.
+fn merge(classes: &[usize], part: usize, of_class: &Lists) -> Vec<usize> {
+    let lists = classes.iter().filter_map(|class| of_class.get(*class)?.get(part));
+    let mut all: Vec<usize> = lists.flatten().copied().collect();
+    all.sort_unstable();
+    all
 }
 
 /// Takes what is needed for all that is left of a usage, or all that there is; says how much is covered.

@@ -180,7 +180,12 @@ fn usages(spec: &Spec) -> Vec<Used> {
         let one = &spec.ran[number];
         let seconds = seconds(&running);
         if let Some(reservation) = one.reservation {
-            *by_reservation.entry(reservation).or_default() += seconds;
+            let active = spec.capacity.get(reservation).map_or((0, 0), |of| of.active);
+            let inside = running
+                .iter()
+                .map(|(from, to)| (*from.max(&active.0), *to.min(&active.1)));
+            let inside: Vec<(i64, i64)> = inside.collect();
+            *by_reservation.entry(reservation).or_default() += self::seconds(&inside);
         }
         all.push(Used {
             id: one.id.clone(),

@@ -238,6 +238,18 @@ fn rule_12_seconds_that_are_used_are_not_unused() {
 }
 
 #[test]
+fn rule_12_an_instance_that_outlives_its_reservation_uses_nothing_of_it_then() {
+    // Two are reserved for half an hour, and the instance starts when that ends.
+    let case = priced()
+        .capacity_reservation("cr", 2, "m5.large", Interval::new(START, START + 1800))
+        .instance("i", "m5.large", |one| {
+            one.capacity_reservation = Some("cr".to_owned());
+            one.running = vec![Interval::new(START + 1800, START + 3600)];
+        });
+    case.bill(|bill| assert_eq!(bill.usage("cr").unwrap().amount(), Exact::ONE));
+}
+
+#[test]
 fn rule_12_more_instances_than_reserved_leave_nothing_unused() {
     let case = reserved_capacity(1);
     let inside = |one: &mut Instance| one.capacity_reservation = Some("cr".to_owned());
