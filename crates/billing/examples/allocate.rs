@@ -33,7 +33,7 @@ fn machine(number: usize) -> Machine {
     Machine {
         region: "us-east-1".to_owned(),
         instance_type: format!("{family}.{size}"),
-        platform: if number % 11 == 0 {
+        platform: if number.is_multiple_of(11) {
             Platform::Windows
         } else {
             Platform::Linux
@@ -93,7 +93,7 @@ fn organization(instances: usize, hours: i64) -> Organization {
                 account: account(place),
                 zone: ZONES[place % 3].to_owned(),
                 machine: machine(kind),
-                purchase: if number % 17 == 0 {
+                purchase: if number.is_multiple_of(17) {
                     Purchase::Spot(Exact::fraction(31, 1000).unwrap())
                 } else {
                     Purchase::OnDemand
@@ -112,7 +112,7 @@ fn organization(instances: usize, hours: i64) -> Organization {
             id: format!("ri-{number:04}"),
             account: account(number),
             machine: machine(mixed(number) % 440),
-            zone: (number % 3 == 0).then(|| ZONES[number % 3].to_owned()),
+            zone: number.is_multiple_of(3).then(|| ZONES[number % 3].to_owned()),
             count: u32::try_from(instances / 1500 + 1).unwrap(),
             term,
             state: State::Active,
@@ -123,7 +123,7 @@ fn organization(instances: usize, hours: i64) -> Organization {
     // Together two fifths of what everything costs.
     let all = usage.times_whole(instances as i128).over_whole(440 * 50);
     for number in 0..20 {
-        let is_compute = number % 2 == 0;
+        let is_compute = number.is_multiple_of(2);
         organization.savings_plans.push(SavingsPlan {
             id: format!("arn:aws:savingsplans::1:savingsplan/{number:04}"),
             account: account(number),

@@ -1,7 +1,14 @@
 //! Organizations made by chance, as plain numbers and words: the allocator and the second implementation each read them in their own way.
 //!
 //! Few types, prices and amounts, so that usage and commitments meet, savings are equal, and commitments are used up.
-#![allow(dead_code)] // Each test program uses a part of it.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail the test; each test file uses a part of them"
+)]
 
 use veneer_billing::{
     CapacityReservation, Exact, HOUR, Instance, Interval, Machine, Organization, PlanKind, Platform, Priced,

@@ -1,6 +1,14 @@
 //! The bill of an hour once more, slowly: every second is counted, every pair of a commitment and usage is written down with what decides its
 //! place, the list is sorted, and each pair takes what it can get. It shares no code with the allocator: its own fractions, sizes and
 //! matching, from the text of the rules.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail the test; each test file uses a part of them"
+)]
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};

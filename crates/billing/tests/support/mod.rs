@@ -1,5 +1,12 @@
 //! Organizations in a few words: account `a`, zone `us-east-1a`, Linux on shared hardware, unless said otherwise.
-#![allow(dead_code)] // Each test program uses a part of it.
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "helpers of tests fail the test; each test file uses a part of them"
+)]
 
 use veneer_billing::{
     Allocator, Bill, CapacityReservation, Exact, HOUR, Instance, Interval, Machine, Organization, PlanKind,
