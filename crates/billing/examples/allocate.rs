@@ -107,7 +107,7 @@ fn organization(instances: usize, hours: i64) -> Organization {
         }
     }
     let term = Interval::new(START - 5000 * HOUR, START + 5000 * HOUR);
-    for number in 0..300 {
+    for number in 0..300_usize {
         organization.reserved_instances.push(ReservedInstances {
             id: format!("ri-{number:04}"),
             account: account(number),
@@ -122,7 +122,7 @@ fn organization(instances: usize, hours: i64) -> Organization {
     }
     // Together two fifths of what everything costs.
     let all = usage.times_whole(instances as i128).over_whole(440 * 50);
-    for number in 0..20 {
+    for number in 0..20_usize {
         let is_compute = number.is_multiple_of(2);
         organization.savings_plans.push(SavingsPlan {
             id: format!("arn:aws:savingsplans::1:savingsplan/{number:04}"),
