@@ -1,20 +1,23 @@
-//! What instances cost: list prices, Reserved Instances and Savings Plans, applied hour by hour in the order of AWS.
-//!
-//! Spot pays its own price and nothing else applies. Zonal reservations cover their type and zone, regional ones any size
-//! of their family by normalised units, smallest instances first. Then EC2 Instance plans, then Compute plans; each covers
-//! usage at its own rate until its commitment of the hour is used up. What is left is on demand. Commitments are paid
-//! whether they are used or not.
+//! What instances cost, hour by hour: `veneer-billing` says what commitments pay, here is what it is told and what a metrics server
+//! would tell of it. Everything belongs to one account and runs Linux on shared hardware.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
-use veneer_steering::commitments::{Observation, Sample, family_of, size_factor};
+use veneer_billing::{
+    Allocator, Basis, Covered, Exact, HOUR, Interval, Machine, Organization, PlanKind, Priced, Purchase,
+    State, UsageLine,
+};
+use veneer_steering::commitments::{Observation, Sample, family_of};
 
-use crate::scenario::{Commitments, SavingsPlan};
+use crate::scenario::Commitments;
 
 /// The account that owns everything here.
 pub const ACCOUNT: &str = "111122223333";
+
+/// The region, which is one.
+const REGION: &str = "here";
 
 /// Instance-hours of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -72,86 +75,132 @@ pub struct Applied {
 }
 
 /// Applies the commitments of `hours` hours to what was used in them. `on_demand` gives list prices by type.
+///
+/// The allocator bills whole hours. A part of one is an hour in which everything runs as often as on average, times that part.
 #[must_use]
 pub fn apply(commitments: &Commitments, used: &Used, hours: f64, on_demand: &dyn Fn(&str) -> f64) -> Applied {
     let mut applied = Applied {
         plans: vec![0.0; commitments.savings_plans.len()],
         ..Applied::default()
     };
-    let bill = &mut applied.bill;
-    // What is left to be covered: hours by type and zone, smallest sizes first.
-    let mut left: Vec<(&Usage, f64, f64)> = Vec::new();
-    for (usage, (count, price)) in used {
-        bill.list += count * price;
-        if usage.is_spot {
-            bill.spot += count * price;
-        } else {
-            left.push((usage, *count, *price));
+    let Some(part) = Exact::from_f64(hours).filter(Exact::is_positive) else {
+        return applied;
+    };
+    let organization = organization(commitments, used, &part, on_demand);
+    let allocator = Allocator::new(&organization);
+    let hour = allocator.hour(HOUR);
+    let dollars = |amount: &Exact| amount.times(&part).to_f64();
+    let totals = hour.totals();
+    applied.bill = Bill {
+        list: dollars(&totals.list),
+        paid: dollars(&totals.total()),
+        spot: dollars(&totals.own_price),
+        on_demand: dollars(&totals.on_demand),
+        commitments: dollars(&totals.commitments),
+        unused: dollars(&totals.unused),
+    };
+    for usage in hour.usages() {
+        let Covered::Instance(machine) = usage.covered() else {
+            continue;
+        };
+        let by_reservations = usage.shares().filter(|share| is_reserved(share.basis()));
+        let reserved: Exact = by_reservations.map(|share| share.amount()).sum();
+        if reserved.is_positive() {
+            let zone = usage.zone().unwrap_or_default().to_owned();
+            let key = (machine.instance_type.clone(), zone);
+            *applied.reserved.entry(key).or_default() += dollars(&reserved);
         }
     }
-    left.sort_by(|a, b| {
-        let factor = |one: &Usage| size_factor(&one.instance_type).unwrap_or(f64::MAX);
-        factor(a.0).total_cmp(&factor(b.0)).then_with(|| a.0.cmp(b.0))
-    });
-    let reservations = &commitments.reserved_instances;
-    for zonal in [true, false] {
-        for one in reservations.iter().filter(|one| one.zone.is_some() == zonal) {
-            let rate = on_demand(&one.instance_type) * (1.0 - one.discount);
-            let cost = f64::from(one.count) * hours * rate;
-            bill.commitments += cost;
-            let mut units = f64::from(one.count) * hours;
-            let own = size_factor(&one.instance_type);
-            for (usage, count, _) in &mut left {
-                let fits_zone = one.zone.as_ref().is_none_or(|zone| *zone == usage.zone);
-                // How many of the reservations one hour of this type takes.
-                let weight = if usage.instance_type == one.instance_type {
-                    Some(1.0)
-                } else if !zonal && family_of(&usage.instance_type) == family_of(&one.instance_type) {
-                    own.zip(size_factor(&usage.instance_type))
-                        .map(|(own, other)| other / own)
-                } else {
-                    None
-                };
-                let Some(weight) = weight.filter(|_| fits_zone) else {
-                    continue;
-                };
-                let taken = count.min(units / weight);
-                if taken > 0.0 {
-                    *count -= taken;
-                    units -= taken * weight;
-                    let key = (usage.instance_type.clone(), usage.zone.clone());
-                    *applied.reserved.entry(key).or_default() += taken;
-                }
-            }
-            bill.unused += units * rate;
-        }
+    for (number, used) in applied.plans.iter_mut().enumerate() {
+        let plan = hour.commitment(&plan_id(number));
+        *used = plan.map_or(0.0, |plan| dollars(&plan.used));
     }
-    for of_family in [true, false] {
-        let plans = commitments.savings_plans.iter().zip(&mut applied.plans);
-        for (plan, used) in plans.filter(|(plan, _)| plan.family.is_some() == of_family) {
-            let owned = plan.commitment * hours;
-            bill.commitments += owned;
-            for (usage, count, price) in &mut left {
-                if !covers(plan, &usage.instance_type) {
-                    continue;
-                }
-                let rate = *price * (1.0 - plan.discount);
-                let taken = count.min(((owned - *used) / rate).max(0.0));
-                *count -= taken;
-                *used += taken * rate;
-            }
-            bill.unused += owned - *used;
-        }
-    }
-    bill.on_demand = left.iter().map(|(_, count, price)| count * price).sum();
-    bill.paid = bill.spot + bill.on_demand + bill.commitments;
     applied
 }
 
-fn covers(plan: &SavingsPlan, instance_type: &str) -> bool {
-    plan.family
-        .as_ref()
-        .is_none_or(|family| family_of(instance_type) == family)
+fn is_reserved(basis: Basis) -> bool {
+    !matches!(basis, Basis::Ec2InstancePlan | Basis::ComputePlan)
+}
+
+fn plan_id(number: usize) -> String {
+    format!("plan-{number:06}")
+}
+
+/// The organization of one hour: everything belongs to one account, and each plan has its own rates.
+fn organization(
+    commitments: &Commitments,
+    used: &Used,
+    hours: &Exact,
+    on_demand: &dyn Fn(&str) -> f64,
+) -> Organization {
+    let exact = |number: f64| Exact::from_f64(number).unwrap_or_default();
+    let paid = |discount: f64| Exact::ONE.minus(&exact(discount));
+    let machine = |instance_type: &str| Machine {
+        region: REGION.to_owned(),
+        instance_type: instance_type.to_owned(),
+        ..Machine::default()
+    };
+    let mut organization = Organization::default();
+    for (usage, (count, price)) in used {
+        let price = exact(*price);
+        let what = Priced::Machine(machine(&usage.instance_type));
+        if !usage.is_spot {
+            organization.prices.on_demand.insert(what.clone(), price.clone());
+            for (number, plan) in commitments.savings_plans.iter().enumerate() {
+                let rates = organization.rates.entry(plan_id(number)).or_default();
+                rates.insert(what.clone(), price.times(&paid(plan.discount)));
+            }
+        }
+        organization.usage_lines.push(UsageLine {
+            id: format!("{}/{}", usage.instance_type, usage.zone),
+            account: ACCOUNT.to_owned(),
+            zone: Some(usage.zone.clone()),
+            what,
+            purchase: if usage.is_spot {
+                Purchase::Spot(price)
+            } else {
+                Purchase::OnDemand
+            },
+            at: HOUR,
+            quantity: exact(*count).over(hours).unwrap_or_default(),
+        });
+    }
+    let term = Interval::hour(HOUR);
+    for (number, one) in commitments.reserved_instances.iter().enumerate() {
+        organization
+            .reserved_instances
+            .push(veneer_billing::ReservedInstances {
+                id: format!("reserved-{number:06}"),
+                account: ACCOUNT.to_owned(),
+                machine: machine(&one.instance_type),
+                zone: one.zone.clone(),
+                count: one.count,
+                term,
+                state: State::Active,
+                upfront: Exact::ZERO,
+                hourly: exact(on_demand(&one.instance_type)).times(&paid(one.discount)),
+            });
+    }
+    for (number, plan) in commitments.savings_plans.iter().enumerate() {
+        organization.savings_plans.push(veneer_billing::SavingsPlan {
+            id: plan_id(number),
+            account: ACCOUNT.to_owned(),
+            kind: match &plan.family {
+                None => PlanKind::Compute,
+                Some(family) => PlanKind::Ec2Instance {
+                    family: family.clone(),
+                    region: REGION.to_owned(),
+                },
+            },
+            commitment: exact(plan.commitment),
+            rates: plan_id(number),
+            term,
+            state: State::Active,
+        });
+        // A plan has rates where nothing runs, too.
+        organization.rates.entry(plan_id(number)).or_default();
+    }
+    organization
 }
 
 /// What the exporter says about one moment: `applied` are the commitments of one hour against what runs.
@@ -287,7 +336,8 @@ pub fn silence(now: Timestamp) -> Observation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scenario::ReservedInstances;
+    use crate::scenario::{ReservedInstances, SavingsPlan};
+    use veneer_steering::commitments::size_factor;
 
     fn usage(entries: &[(&str, f64, f64)]) -> Used {
         let entry = |(instance_type, hours, price): &(&str, f64, f64)| {
@@ -355,6 +405,41 @@ mod tests {
         near(plans[0], 0.1);
         near(plans[1], 0.16);
         near(reserved[&("m5.2xlarge".to_owned(), "a".to_owned())], 0.5);
+    }
+
+    #[test]
+    fn part_of_an_hour_has_that_part_of_the_commitments() {
+        let commitments = Commitments {
+            savings_plans: vec![SavingsPlan {
+                family: None,
+                commitment: 1.0,
+                discount: 0.5,
+            }],
+            ..Commitments::default()
+        };
+        // A quarter of an hour of twelve instances at 0.2, of which 0.25 at half price pay 2.5 hours.
+        let bill = apply(&commitments, &usage(&[("m5.xlarge", 3.0, 0.2)]), 0.25, &price).bill;
+        assert!((bill.commitments - 0.25).abs() < 1e-12 && bill.unused == 0.0);
+        assert!((bill.on_demand - 0.1).abs() < 1e-12, "{}", bill.on_demand);
+        assert_eq!(
+            apply(&commitments, &Used::new(), 0.0, &price).bill,
+            Bill::default()
+        );
+    }
+
+    #[test]
+    fn families_without_size_flexibility_are_covered_in_their_size_only() {
+        let commitments = Commitments {
+            reserved_instances: vec![ReservedInstances {
+                instance_type: "g5.2xlarge".to_owned(),
+                count: 1,
+                zone: None,
+                discount: 0.5,
+            }],
+            ..Commitments::default()
+        };
+        let bill = apply(&commitments, &usage(&[("g5.xlarge", 1.0, 0.2)]), 1.0, &price).bill;
+        assert!((bill.on_demand - 0.2).abs() < 1e-12 && (bill.unused - 0.2).abs() < 1e-12);
     }
 
     #[test]

@@ -10,7 +10,6 @@ mod plans;
 mod plausible;
 mod reserved;
 mod samples;
-mod sizes;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,7 +22,7 @@ use veneer_api::labels::veneer::{
 
 pub use plausible::{MOST_DOLLARS_PER_HOUR, MOST_INSTANCES, ec2_types};
 pub use samples::{Answer, Observation, Sample};
-pub use sizes::{exchange, is_size_flexible, size_factor, size_quarters};
+pub use veneer_billing::{exchange, family_of, is_size_flexible, size_factor, size_quarters};
 
 /// The kinds of commitment, in the order in which AWS applies them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -121,12 +120,6 @@ impl Target {
             Kind::ComputeSavingsPlan => true,
         }
     }
-}
-
-/// The part of an instance type before the dot.
-#[must_use]
-pub fn family_of(instance_type: &str) -> &str {
-    instance_type.split('.').next().unwrap_or_default()
 }
 
 /// How well what is left is known.

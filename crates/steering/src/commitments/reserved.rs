@@ -12,8 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::freshness::{self, Data};
 use super::plausible;
 use super::samples::{answered, distinct};
-use super::sizes::{exchange, is_size_flexible};
-use super::{Balance, Book, Certainty, Doubt, Observation, Sample, Scope, Target, family_of};
+use super::{
+    Balance, Book, Certainty, Doubt, Observation, Sample, Scope, Target, exchange, family_of,
+    is_size_flexible,
+};
 
 /// Counts by (type, zone); regional ones have no zone.
 type Counts<'a> = BTreeMap<(&'a str, &'a str), f64>;

@@ -2,7 +2,11 @@
 //!
 //! Amounts are whole quarters of AWS's normalization factor, so sums of them are exact.
 
-use super::family_of;
+/// The part of an instance type before the dot.
+#[must_use]
+pub fn family_of(instance_type: &str) -> &str {
+    instance_type.split('.').next().unwrap_or_default()
+}
 
 /// Families whose Reserved Instances cover the exact size only (EC2 user guide, "How Reserved Instances are applied").
 const NOT_FLEXIBLE: [&str; 15] = [
