@@ -22,6 +22,7 @@ pub mod node_claim;
 pub mod node_overlay;
 pub mod node_pool;
 pub mod overprovisioner;
+mod pod;
 mod provider;
 mod requirement;
 mod root;
@@ -41,6 +42,7 @@ pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReferen
 pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus};
 pub use overprovisioner::{Overprovisioner, OverprovisionerSpec, OverprovisionerStatus};
+pub use pod::{Pod, PodSpec, PodStatus};
 pub use provider::Provider;
 pub use requirement::{NodeSelectorRequirement, NodeSelectorRequirementWithMinValues, Operator};
 

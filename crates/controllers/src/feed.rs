@@ -67,8 +67,8 @@ pub(crate) enum Heard<W> {
     ListBegins,
     /// One object of the list.
     Listed(W),
-    /// The list is whole.
-    ListEnds,
+    /// The list is whole: it says what was true at this version.
+    ListEnds(u64),
     /// An object was made or changed.
     Applied(W),
     /// An object is gone.
@@ -90,6 +90,8 @@ pub(crate) enum Trouble {
     Status(Box<Status>),
     #[error("no answer from the API server within {0:?}")]
     Silent(Duration),
+    #[error("the API server ends the watch as soon as it has begun")]
+    Closed,
     #[error("an answer that cannot be read: {0}")]
     Unreadable(String),
 }
@@ -198,7 +200,7 @@ impl Feed {
             if listed < known {
                 take(Heard::Regressed(known, listed));
             }
-            take(Heard::ListEnds);
+            take(Heard::ListEnds(listed));
             return Ok(version);
         }
     }
@@ -230,6 +232,8 @@ impl Feed {
                     progress.failures = 0;
                     continue;
                 }
+                // Whoever closes it at once, again and again, brings nothing: what is new is listed then.
+                Ended::Closed if progress.failures >= WATCH_ATTEMPTS => return Some(Trouble::Closed),
                 Ended::Closed => {}
                 Ended::Regressed => return None,
                 Ended::Failed(_) if seeded!(WatchEndsOnError) => std::future::pending().await,

@@ -126,7 +126,7 @@ impl<T: PartialEq> Mirror<T> {
                 self.listed.insert(object.name_any(), Arc::new(read(&object)));
                 false
             }
-            Heard::ListEnds => {
+            Heard::ListEnds(_) => {
                 self.objects = std::mem::take(&mut self.listed);
                 self.synced = true;
                 true
@@ -363,7 +363,7 @@ impl Follower {
                 true
             }
             heard => {
-                let is_list = matches!(heard, Heard::ListBegins | Heard::Listed(_) | Heard::ListEnds);
+                let is_list = matches!(heard, Heard::ListBegins | Heard::Listed(_) | Heard::ListEnds(_));
                 if let Heard::Regressed(from, to) = heard {
                     self.meters.regressed();
                     warn!(
@@ -506,7 +506,7 @@ mod tests {
         assert_eq!(apply(Heard::ListBegins), (false, String::new()));
         apply(Heard::Listed(object("a")));
         assert_eq!(apply(Heard::Listed(object("b"))), (false, String::new()));
-        assert_eq!(apply(Heard::ListEnds), (true, "a b".to_owned()));
+        assert_eq!(apply(Heard::ListEnds(1)), (true, "a b".to_owned()));
         assert_eq!(apply(Heard::Applied(object("c"))), (true, "a b c".to_owned()));
         assert_eq!(apply(Heard::Deleted(object("a"))), (true, "b c".to_owned()));
 
@@ -515,7 +515,7 @@ mod tests {
         assert_eq!(apply(Heard::Listed(object("b"))), (true, "b c".to_owned()));
         apply(Heard::ListBegins);
         assert_eq!(apply(Heard::Listed(object("c"))), (true, "b c".to_owned()));
-        assert_eq!(apply(Heard::ListEnds), (true, "c".to_owned()));
+        assert_eq!(apply(Heard::ListEnds(1)), (true, "c".to_owned()));
     }
 
     #[test]
@@ -524,7 +524,7 @@ mod tests {
         let mut apply = |heard| mirror.apply(heard, seen_pool);
         assert!(!apply(Heard::ListBegins));
         assert!(!apply(Heard::Listed(object("a"))));
-        assert!(apply(Heard::ListEnds));
+        assert!(apply(Heard::ListEnds(1)));
         let mut same = object("a");
         same.data = serde_json::json!({"status": {"nodes": 3}});
         assert!(!apply(Heard::Applied(same)));

@@ -11,7 +11,7 @@ mod support;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, TypeMeta};
 use kube::core::GroupVersionKind;
@@ -19,7 +19,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use support::{Bed, catalogue, eventually};
-use veneer_api::{KWOKNodeClass, NodeClaim, NodePool};
+use veneer_api::{KWOKNodeClass, NodeClaim, NodePool, Pod};
 use veneer_controllers::standalone::{Hands, Settings};
 use veneer_engine::plan::Snapshot;
 use veneer_world::conformance::{CASES, Case};

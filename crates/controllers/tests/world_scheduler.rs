@@ -44,7 +44,7 @@ fn of<T: DeserializeOwned>(value: &Value) -> T {
 }
 
 /// A pod as the world has it: as it was made, with what the API server looks up in other objects.
-fn in_world(made: &Value, stored: &Pod) -> Pod {
+fn in_world(made: &Value, stored: &Pod) -> veneer_api::Pod {
     let mut pod: Pod = of(made);
     pod.metadata.uid.clone_from(&stored.metadata.uid);
     let (spec, stored_spec) = (pod.spec.as_mut().unwrap(), stored.spec.as_ref().unwrap());
@@ -54,7 +54,7 @@ fn in_world(made: &Value, stored: &Pod) -> Pod {
     spec.node_name.clone_from(&stored_spec.node_name);
     spec.scheduling_gates = None;
     pod.status.clone_from(&stored.status);
-    pod
+    pod.into()
 }
 
 struct Real {

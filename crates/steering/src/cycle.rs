@@ -8,9 +8,10 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
+use veneer_api::Pod;
 use veneer_engine::disruption::{self, Command, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};

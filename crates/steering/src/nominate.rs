@@ -21,9 +21,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::Pod;
 use veneer_api::labels::veneer;
 use veneer_engine::packing::Selector;
 use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, is_terminal, name, provider_id};

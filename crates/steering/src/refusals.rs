@@ -16,9 +16,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
+use veneer_api::Pod;
 use veneer_api::labels::veneer;
 use veneer_engine::lifecycle::is_ready;
 use veneer_engine::packing::{Reason, scheduling_class};

@@ -10,11 +10,10 @@ mod support;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use support::REGION;
-use veneer_api::{NodeClaim, NodePool};
+use veneer_api::{NodeClaim, NodePool, Pod};
 use veneer_engine::catalogue::aws;
 use veneer_engine::disruption::{Command, Decision};
 use veneer_engine::plan::{

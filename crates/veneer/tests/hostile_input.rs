@@ -10,10 +10,14 @@
 use std::fmt::Write as _;
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 /// The size of the file with which the fault was seen.
 const SIZE: usize = 184_000;
 /// What reading such a file may take, in MiB.
 const MEMORY: usize = 300;
+/// What simulating one pod may take, in MiB.
+const POD_MEMORY: usize = 143;
 
 /// Runs veneer and measures it: at most 2 GiB of address space, so that a fault ends the child and not the machine.
 const MEASURE: &str = "
@@ -143,6 +147,78 @@ fn aliases_that_stand_for_gigabytes_are_refused_with_file_and_cause() {
         assert!(
             (0..=2).contains(&found.code),
             "{name}: {}: {}",
+            found.code,
+            found.err
+        );
+    }
+}
+
+/// A pod with as many terms as fit into what one request may say, together with a NodePool, as JSON.
+fn hostile_pod(form: &str, count: usize) -> String {
+    let many = |term: &dyn Fn(usize) -> Value| Value::Array((0..count).map(term).collect());
+    let labels = |at: usize| json!({"matchExpressions": [{"key": format!("example.com/some-label-{at}"), "operator": "In", "values": ["a", "b"]}]});
+    let rule = |at: usize| {
+        let key = ["topology.kubernetes.io/zone", "kubernetes.io/hostname"][at % 2];
+        json!({"topologyKey": key, "labelSelector": {"matchLabels": {"app": format!("app-{at}")}}})
+    };
+    let preferred = |terms: Value| json!({"preferredDuringSchedulingIgnoredDuringExecution": terms});
+    let mut spec = json!({"containers": [{"name": "main", "resources": {"requests": {"cpu": "1"}}}]});
+    match form {
+        "preferred node affinity" => {
+            let term = |at: usize| json!({"weight": 1 + at % 100, "preference": labels(at)});
+            spec["affinity"]["nodeAffinity"] = preferred(many(&term));
+        }
+        "OR-ed terms" => {
+            let required = json!({"nodeSelectorTerms": many(&labels)});
+            spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"] = required;
+        }
+        "preferred pod affinity" => {
+            let term = |at: usize| json!({"weight": 1 + at % 100, "podAffinityTerm": rule(at)});
+            spec["affinity"]["podAffinity"] = preferred(many(&term));
+        }
+        _ => {
+            let spread = |at: usize| {
+                let mut spread = rule(at);
+                spread["maxSkew"] = json!(1 + at % 7);
+                spread["whenUnsatisfiable"] = json!("ScheduleAnyway");
+                spread
+            };
+            spec["topologySpreadConstraints"] = many(&spread);
+        }
+    }
+    let class = json!({"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"});
+    json!({"apiVersion": "v1", "kind": "List", "items": [
+        {"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default"},
+            "spec": {"template": {"spec": {"nodeClassRef": class, "requirements": []}}}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hostile", "namespace": "default", "uid": "1",
+            "labels": {"app": "app-1"}}, "spec": spec}]})
+    .to_string()
+}
+
+/// 541 MB before relaxed forms of a pod shared what it demands.
+#[test]
+fn a_pod_with_thousands_of_terms_is_simulated_in_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let forms = [
+        ("preferred node affinity", 2_000),
+        ("OR-ed terms", 6_000),
+        ("preferred pod affinity", 2_000),
+        ("soft spreads", 3_000),
+    ];
+    for (form, count) in forms {
+        let file = folder.path().join("pod.json");
+        let text = hostile_pod(form, count);
+        std::fs::write(&file, &text).unwrap();
+        let found = measured(&["simulate", "-f", file.to_str().unwrap()]);
+        println!(
+            "{count} {form}: {} KB, {} MiB",
+            text.len() / 1000,
+            found.mebibytes
+        );
+        assert!(found.mebibytes <= POD_MEMORY, "{form}: {} MiB", found.mebibytes);
+        assert!(
+            (0..=1).contains(&found.code),
+            "{form}: {}: {}",
             found.code,
             found.err
         );

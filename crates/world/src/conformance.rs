@@ -7,9 +7,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use serde_json::{Value, json};
-use veneer_api::{NodeClaim, NodePool, NodePoolStatus};
+use veneer_api::{NodeClaim, NodePool, NodePoolStatus, Pod};
 use veneer_engine::plan::{
     Action, NodeChange, Snapshot, Target, condition_true, is_deleting, label, name, provider_id,
 };

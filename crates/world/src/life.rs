@@ -534,7 +534,7 @@ impl World {
     }
 }
 
-fn pod_of(world: &World, key: &str) -> Arc<k8s_openapi::api::core::v1::Pod> {
+fn pod_of(world: &World, key: &str) -> Arc<veneer_api::Pod> {
     world.objects.pods.get(key).cloned().unwrap_or_default()
 }
 

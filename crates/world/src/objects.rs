@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::veneer;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
+use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner, Pod};
 use veneer_engine::plan::{Action, Target, is_deleting, merged_pool_status, name};
 
 /// How a write went.

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Container, Node, Pod, PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Node, PodStatus, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-
+use veneer_api::Pod;
 use veneer_engine::plan::is_deleting;
 use veneer_engine::taints::is_of_start;
 
@@ -193,6 +193,10 @@ fn of_template(
     namespace: &str,
 ) -> Pod {
     let metadata = template.metadata.unwrap_or_default();
+    let pending = PodStatus {
+        phase: Some("Pending".to_owned()),
+        ..PodStatus::default()
+    };
     Pod {
         metadata: ObjectMeta {
             namespace: Some(namespace.to_owned()),
@@ -208,10 +212,7 @@ fn of_template(
             }]),
             ..ObjectMeta::default()
         },
-        spec: Some(template.spec.unwrap_or_default()),
-        status: Some(k8s_openapi::api::core::v1::PodStatus {
-            phase: Some("Pending".to_owned()),
-            ..Default::default()
-        }),
+        spec: Some(template.spec.unwrap_or_default().into()),
+        status: Some(pending.into()),
     }
 }

@@ -560,7 +560,7 @@ impl World {
     #[must_use]
     pub fn pending(&self) -> usize {
         let pods = self.objects.pods.values();
-        let waits = |pod: &&Arc<k8s_openapi::api::core::v1::Pod>| {
+        let waits = |pod: &&Arc<veneer_api::Pod>| {
             crate::objects::node_of(pod).is_none() && !is_deleting(&pod.metadata)
         };
         pods.filter(waits).count()

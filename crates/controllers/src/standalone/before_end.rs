@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::Resource;
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use tracing::{info, warn};
+use veneer_api::Pod;
 use veneer_engine::plan::name;
 
 use super::execute::{Executor, Failure};

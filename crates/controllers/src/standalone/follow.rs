@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
 use kube::core::Request;
@@ -13,6 +12,7 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use tracing::{debug, info, warn};
 use veneer_api::NodePool;
+use veneer_api::Pod;
 use veneer_engine::plan::{Announcement, Subject, Target, is_daemon_pod, is_deleting, is_terminal};
 
 use super::store::{Shared, Stored, lock};
@@ -74,8 +74,8 @@ where
                 }
                 return;
             }
-            Heard::ListEnds => {
-                lock(&self.store).list_ends();
+            Heard::ListEnds(version) => {
+                lock(&self.store).list_ends(version);
                 // Whether it can be watched too is not known yet.
                 is_alive = false;
             }

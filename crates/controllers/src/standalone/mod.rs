@@ -3,6 +3,7 @@
 //! One loop: a snapshot of what the watches have brought → one pass of [`veneer_steering::cycle`] → the executor. Our own writes are part of the next snapshot, so nothing is decided
 //! twice because a watch is late; after a crash the next process finds everything in the objects.
 
+mod alike;
 mod before_end;
 mod beside;
 mod clock;

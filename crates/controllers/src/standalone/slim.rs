@@ -9,11 +9,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, EphemeralVolumeSource, Namespace, Node, NodeStatus, PersistentVolume,
-    PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod, PodCondition, PodSpec, PodStatus, Volume,
+    PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod as ParsedPod, PodCondition, PodSpec, PodStatus,
+    Volume,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use veneer_api::Pod;
 use veneer_api::labels::veneer;
 
 use crate::act::FIELD_MANAGER;
@@ -34,7 +36,9 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 /// Drops what no decision looks at from an object of any kind. Before that, a nomination of ours becomes an annotation.
 pub(super) fn slim(object: &mut dyn Any) {
     if let Some(pod) = object.downcast_mut::<Pod>() {
-        slim_pod(pod);
+        let mut parsed = ParsedPod::from(std::mem::take(pod));
+        slim_pod(&mut parsed);
+        *pod = parsed.into();
     } else if let Some(node) = object.downcast_mut::<Node>() {
         node.status = node.status.take().map(slim_node);
     } else if let Some(set) = object.downcast_mut::<DaemonSet>() {
@@ -76,9 +80,10 @@ pub(super) fn slim_metadata(metadata: &mut ObjectMeta) {
     }
 }
 
-fn slim_pod(pod: &mut Pod) {
+fn slim_pod(pod: &mut ParsedPod) {
     mark_nomination(pod);
     keep_read(&mut pod.metadata);
+    pod.metadata.generate_name = None;
     pod.spec = pod.spec.take().map(slim_spec);
     let spec = pod.spec.as_ref();
     pod.status = pod.status.take().map(|status| slim_status(status, spec));
@@ -251,7 +256,7 @@ fn slim_node(status: NodeStatus) -> NodeStatus {
 }
 
 /// Makes a nomination of ours an annotation.
-fn mark_nomination(pod: &mut Pod) {
+fn mark_nomination(pod: &mut ParsedPod) {
     if !pod.metadata.managed_fields.iter().flatten().any(is_nomination) {
         return;
     }
@@ -293,7 +298,7 @@ mod tests {
             assert_eq!(pod.metadata.managed_fields, None);
             let annotations = pod.metadata.annotations.unwrap_or_default();
             let ours = annotations.get(veneer::NOMINATED).cloned();
-            (ours, pod.status.unwrap().nominated_node_name)
+            (ours, pod.status.unwrap().nominated_node_name.clone())
         };
         let node = Some("node".to_owned());
         assert_eq!(nominated("veneer", "f:nominatedNodeName"), (node.clone(), None));

@@ -5,14 +5,19 @@
 //! confirmed, and an etcd that was restored, whose versions are lower, is believed like any other.
 
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use veneer_api::Pod;
 
+use super::alike::Alike;
 use super::slim::{slim, slim_metadata};
 use super::watched::Watched;
 use crate::feed::number as version_number;
+
+/// Of how many objects it is remembered that the watch said that they are gone.
+const MOST_ENDED: usize = 1_000;
 
 /// The objects of one kind, by `namespace/name`.
 #[derive(Debug)]
@@ -24,8 +29,12 @@ pub(crate) struct Store<T> {
     listed_unreadable: BTreeMap<String, String>,
     /// Uids of objects that are known to be gone, until the watch says so too, with the list during which that was learned.
     gone: HashMap<String, u64>,
+    /// Uids of objects that the watch said are gone, the last ones: the answer to a write of before that may come later.
+    ended: VecDeque<String>,
     /// Our own writes that the watch has not brought yet.
     unconfirmed: HashMap<String, Write>,
+    /// What the stored pods have in common.
+    alike: Alike,
     /// Counts the lists that have begun.
     lists: u64,
     pub(crate) synced: bool,
@@ -48,7 +57,9 @@ impl<T> Default for Store<T> {
             unreadable: BTreeMap::new(),
             listed_unreadable: BTreeMap::new(),
             gone: HashMap::new(),
+            ended: VecDeque::new(),
             unconfirmed: HashMap::new(),
+            alike: Alike::default(),
             lists: 0,
             synced: false,
             version: 0,
@@ -62,6 +73,9 @@ pub(crate) trait Stored: Send + Sync + 'static {
 
     /// Drops what no decision looks at.
     fn trim(&mut self);
+
+    /// Lets it have what others have already.
+    fn share(&mut self, alike: &mut Alike);
 }
 
 impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
@@ -72,6 +86,12 @@ impl<T: kube::Resource + Send + Sync + 'static> Stored for T {
     fn trim(&mut self) {
         slim(self as &mut dyn Any);
         slim_metadata(self.meta_mut());
+    }
+
+    fn share(&mut self, alike: &mut Alike) {
+        if let Some(pod) = (self as &mut dyn Any).downcast_mut::<Pod>() {
+            alike.share(pod);
+        }
     }
 }
 
@@ -137,7 +157,8 @@ impl<T: Stored + Clone> Store<T> {
             self.unconfirmed.remove(&key);
         }
         match object {
-            Watched::Readable(object) => {
+            Watched::Readable(mut object) => {
+                object.share(&mut self.alike);
                 self.unreadable.remove(&key);
                 (self.objects.insert(key, Arc::new(*object)), false)
             }
@@ -158,6 +179,10 @@ impl<T: Stored + Clone> Store<T> {
         self.version += 1;
         let key = key(metadata);
         self.gone.remove(uid(metadata));
+        self.ended.push_back(uid(metadata).to_owned());
+        if self.ended.len() > MOST_ENDED {
+            self.ended.pop_front();
+        }
         match self.objects.get(&key) {
             // A deletion of the one before comes late.
             Some(known) if uid(known.metadata()) != uid(metadata) => None,
@@ -180,13 +205,16 @@ impl<T: Stored + Clone> Store<T> {
     pub(crate) fn listed(&mut self, object: Watched<T>) -> bool {
         let key = key(object.metadata());
         match object {
-            Watched::Readable(object) => {
+            Watched::Readable(mut object) => {
                 let known = self.objects.get(&key).filter(|known| {
                     let (known, new) = (known.metadata(), object.metadata());
                     uid(known) == uid(new) && known.resource_version == new.resource_version
                 });
                 // Those who compare snapshots see that nothing has changed, and nothing is kept twice.
-                let object = known.map_or_else(|| Arc::new(*object), Arc::clone);
+                let object = known.map(Arc::clone).unwrap_or_else(|| {
+                    object.share(&mut self.alike);
+                    Arc::new(*object)
+                });
                 self.listed.insert(key, object);
                 false
             }
@@ -201,13 +229,20 @@ impl<T: Stored + Clone> Store<T> {
         }
     }
 
-    /// The list is whole: it replaces everything but what we wrote since it began.
-    pub(crate) fn list_ends(&mut self) {
+    /// The list is whole, and true for `version`: it replaces everything but what we wrote after it.
+    pub(crate) fn list_ends(&mut self, version: u64) {
         self.version += 1;
         let list = self.lists;
         self.gone.retain(|_, known| *known == list);
-        self.unconfirmed.retain(|_, write| write.list == list);
+        // A write of before the list began counts for nothing, however large its version is: etcd may have been restored. Of one
+        // that the list has seen, the list says what became of it.
+        self.unconfirmed
+            .retain(|_, write| write.list == list && write.version > version);
         let mut listed = std::mem::take(&mut self.listed);
+        if !self.ended.is_empty() {
+            let back: HashSet<&str> = listed.values().map(|object| uid(object.metadata())).collect();
+            self.ended.retain(|uid| !back.contains(uid.as_str()));
+        }
         for (key, known) in self.objects.iter().filter(|_| seeded!(ListKeepsOld)) {
             listed.entry(key.clone()).or_insert_with(|| Arc::clone(known));
         }
@@ -268,7 +303,8 @@ impl<T: Stored + Clone> Store<T> {
             self.lost(&namespace.unwrap_or_default(), &name.unwrap_or_default(), &uid);
             return;
         }
-        if self.gone.contains_key(uid(metadata)) {
+        let has_ended = |ended: &String| ended == uid(metadata);
+        if self.gone.contains_key(uid(metadata)) || self.ended.iter().any(has_ended) {
             return;
         }
         self.version += 1;
@@ -277,6 +313,7 @@ impl<T: Stored + Clone> Store<T> {
             version: number(metadata),
             list: self.lists,
         };
+        object.share(&mut self.alike);
         self.unconfirmed.insert(key.clone(), write);
         self.unreadable.remove(&key);
         self.objects.insert(key, Arc::new(object));
@@ -335,7 +372,8 @@ mod tests {
         for (name, uid, version) in nodes {
             store.listed(watched(name, uid, *version));
         }
-        store.list_ends();
+        let newest = nodes.iter().map(|(_, _, version)| *version).max();
+        store.list_ends(newest.unwrap_or_default());
     }
 
     fn seen<T: Stored + Clone>(store: &Store<T>) -> Vec<(String, u64)> {
@@ -389,11 +427,39 @@ mod tests {
         store.written(node("b", "2", 9));
         store.applied(watched("c", "3", 5));
         store.written(ended("c", "3", 10));
-        store.list_ends();
+        store.list_ends(6);
         assert_eq!(seen(&store), pairs(&[("1", 8), ("2", 9)]));
         // What the watch still brings of the one that is gone changes nothing.
         store.applied(watched("c", "3", 6));
         assert_eq!(seen(&store), pairs(&[("1", 8), ("2", 9)]));
+    }
+
+    #[test]
+    fn an_answer_that_comes_after_the_deletion_brings_nothing_back() {
+        let mut store = Store::default();
+        store.applied(watched("a", "1", 5));
+        store.deleted(&node("a", "1", 7).metadata);
+        // Answered before the deletion, heard after it.
+        store.written(node("a", "1", 6));
+        assert_eq!(seen(&store), []);
+        store.written(node("a", "2", 8));
+        assert_eq!(seen(&store), pairs(&[("2", 8)]));
+        // After a restore it may be there again.
+        list(&mut store, &[("a", "1", 3)]);
+        store.written(node("a", "1", 4));
+        assert_eq!(seen(&store), pairs(&[("1", 4)]));
+    }
+
+    #[test]
+    fn a_list_that_has_seen_a_write_of_ours_says_what_became_of_it() {
+        let mut store = Store::default();
+        store.applied(watched("a", "1", 5));
+        store.list_begins();
+        store.written(node("a", "1", 6));
+        store.written(node("b", "2", 9));
+        // Somebody deleted the one before the list was made, which no watch will tell.
+        store.list_ends(7);
+        assert_eq!(seen(&store), pairs(&[("2", 9)]));
     }
 
     #[test]
@@ -449,10 +515,10 @@ mod tests {
         store.applied(pool(7, good));
         store.list_begins();
         assert!(store.listed(pool(8, json!("a text"))));
-        store.list_ends();
+        store.list_ends(8);
         assert_eq!((seen(&store), store.unreadable()), (vec![], 1));
         store.list_begins();
-        store.list_ends();
+        store.list_ends(9);
         assert_eq!(store.unreadable(), 0);
     }
 }

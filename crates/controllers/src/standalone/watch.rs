@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
@@ -15,7 +15,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use veneer_api::{
     CONDITION_READY, ConditionStatus, EC2NodeClass, KWOKNodeClass, NodeClaim, NodeOverlay, NodePool,
-    Overprovisioner, find_condition,
+    Overprovisioner, Pod, find_condition,
 };
 use veneer_engine::plan::{Announcement, NodeClass, Snapshot, is_deleting, is_spare};
 
@@ -31,6 +31,9 @@ use crate::watch_ages::{DeadWatch, WatchAges};
 pub(super) const WHO: &str = "provisioning";
 /// Within this time all watches have noticed that versions went back.
 const LISTING: Duration = Duration::from_secs(10);
+
+/// How many announcements wait for somebody to take them.
+const MOST_ANNOUNCEMENTS: usize = 1_000;
 
 /// Everything that is watched.
 #[derive(Debug)]
@@ -257,7 +260,10 @@ impl Stores {
 
     pub(super) fn announce(&self, announcement: Announcement) {
         let mut announcements = self.announcements.lock().unwrap_or_else(PoisonError::into_inner);
-        announcements.push(announcement);
+        // Nobody takes them while another replica leads.
+        if announcements.len() < MOST_ANNOUNCEMENTS {
+            announcements.push(announcement);
+        }
     }
 
     /// What people shall be told about objects since the last time this was asked.

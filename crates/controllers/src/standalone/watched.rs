@@ -1,11 +1,12 @@
 //! Objects as they come from the API server: slim at once, and known by their metadata also where the rest cannot be read.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus};
+use k8s_openapi::api::core::v1::{PodSpec, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::any::Any;
+use veneer_api::Pod;
 use veneer_api::labels::karpenter;
 
 use super::store::Stored;
@@ -84,16 +85,18 @@ impl Unreadable {
         let mut metadata = self.metadata.clone();
         let annotations = metadata.annotations.get_or_insert_default();
         annotations.insert(karpenter::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+        let spec = PodSpec {
+            node_name: Some(node),
+            ..PodSpec::default()
+        };
+        let status = PodStatus {
+            phase: self.phase.clone(),
+            ..PodStatus::default()
+        };
         let pod = Pod {
             metadata,
-            spec: Some(PodSpec {
-                node_name: Some(node),
-                ..PodSpec::default()
-            }),
-            status: Some(PodStatus {
-                phase: self.phase.clone(),
-                ..PodStatus::default()
-            }),
+            spec: Some(spec.into()),
+            status: Some(status.into()),
         };
         (&pod as &dyn Any).downcast_ref::<T>().cloned()
     }

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{karpenter, kubernetes, veneer};
 use veneer_api::node_claim::{
     CONDITION_CONSOLIDATABLE, CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_INSTANCE_TERMINATING,
 };
 use veneer_api::node_pool::ConsolidationPolicy;
-use veneer_api::{NodeClaim, NodePool, find_condition};
+use veneer_api::{NodeClaim, NodePool, Pod, find_condition};
 
 use super::blockers::Blocker;
 use super::budgets::{Count, Reason};

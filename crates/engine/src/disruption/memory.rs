@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use veneer_api::{Pod, PodStatus};
 
 use super::Fate;
 use super::budgets::Reason;
@@ -65,22 +66,30 @@ fn same_metadata(a: &ObjectMeta, b: &ObjectMeta) -> bool {
 impl Alike for Pod {
     fn is_alike(&self, other: &Self) -> bool {
         // Of the status, what is asked for, where it stands, and whether the scheduler has given up.
-        let status = |pod: &Self| {
-            let status = pod.status.clone().unwrap_or_default();
-            let conditions = status.conditions.unwrap_or_default().into_iter();
-            let scheduled = conditions.filter(|one| one.type_ == "PodScheduled");
-            let asked = status.container_statuses.unwrap_or_default().into_iter();
-            (
-                status.phase,
-                status.start_time,
-                status.nominated_node_name,
-                scheduled.map(|one| (one.status, one.reason)).collect::<Vec<_>>(),
-                asked.map(|one| (one.name, one.resources)).collect::<Vec<_>>(),
-            )
+        fn scheduled(status: &PodStatus) -> impl Iterator<Item = (&str, Option<&str>)> {
+            let conditions = status.conditions.iter().flatten();
+            let scheduled = conditions.filter(|condition| condition.type_ == "PodScheduled");
+            scheduled.map(|condition| (condition.status.as_str(), condition.reason.as_deref()))
+        }
+        fn asked(status: &PodStatus) -> impl Iterator<Item = (&str, Option<&ResourceRequirements>)> {
+            let containers = status.container_statuses.iter().flatten();
+            containers.map(|container| (container.name.as_str(), container.resources.as_ref()))
+        }
+        let same_status = |a: &PodStatus, b: &PodStatus| {
+            Arc::ptr_eq(a.shared(), b.shared()) && a.start_time == b.start_time
+                || a.phase == b.phase
+                    && a.start_time == b.start_time
+                    && a.nominated_node_name == b.nominated_node_name
+                    && scheduled(a).eq(scheduled(b))
+                    && asked(a).eq(asked(b))
         };
+        let none = PodStatus::default();
         same_metadata(&self.metadata, &other.metadata)
             && self.spec == other.spec
-            && status(self) == status(other)
+            && same_status(
+                self.status.as_ref().unwrap_or(&none),
+                other.status.as_ref().unwrap_or(&none),
+            )
     }
 }
 

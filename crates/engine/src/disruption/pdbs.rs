@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use veneer_api::Pod;
 
 use super::blockers::Blocker;
 use crate::packing::Selector;

@@ -6,8 +6,9 @@
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::Pod;
 use veneer_api::labels::karpenter;
 
 use crate::plan::{Action, Target, is_daemon_pod, is_deleting, is_terminal, parse_duration};

@@ -35,9 +35,10 @@ pub use settled::Memory;
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
+use veneer_api::Pod;
 
 use crate::packing::hash::FastMap;
 use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::karpenter;
 use veneer_api::node_claim::{CONDITION_DRAINED, CONDITION_INSTANCE_TERMINATING, CONDITION_VOLUMES_DETACHED};
-use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus};
+use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, Pod};
 
 use super::claim::is_registered;
 use super::drain::{self, Drain};

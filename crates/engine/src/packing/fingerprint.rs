@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, NodeSelectorTerm, Pod, PodAffinityTerm, PodSpec, PodStatus, ResourceClaim,
-    Toleration, TopologySpreadConstraint,
+    Affinity, Container, NodeSelectorTerm, PodAffinityTerm, PodSpec, PodStatus, ResourceClaim, Toleration,
+    TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use veneer_api::Pod;
 
 use super::hash::FastHasher;
 

@@ -10,11 +10,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, EphemeralVolumeSource, Pod, PodCondition, PodSpec, PodStatus,
+    Container, ContainerStatus, EphemeralVolumeSource, Pod as ParsedPod, PodCondition, PodSpec, PodStatus,
     ResourceRequirements, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
+use veneer_api::Pod;
 use veneer_api::labels::karpenter;
 
 use super::fingerprint::{demands_hash, size_hash};
@@ -45,7 +46,7 @@ pub struct PodMetadata {
 
 /// What a run reads of a pod.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(from = "Pod")]
+#[serde(from = "ParsedPod")]
 pub struct PodRecord {
     /// Who it is.
     pub metadata: PodMetadata,
@@ -57,8 +58,8 @@ pub struct PodRecord {
     pub status: Option<Arc<PodStatus>>,
 }
 
-impl From<Pod> for PodRecord {
-    fn from(pod: Pod) -> Self {
+impl From<ParsedPod> for PodRecord {
+    fn from(pod: ParsedPod) -> Self {
         Pods::default().record(pod)
     }
 }
@@ -76,14 +77,39 @@ pub struct Pods {
 
 impl Pods {
     /// Adds a pod.
-    pub fn push(&mut self, pod: Pod) {
+    pub fn push(&mut self, pod: ParsedPod) {
         let record = self.record(pod);
         self.records.push(record);
     }
 
     /// A pod as a run needs it, sharing what it has in common with those before it.
     pub(crate) fn read(&mut self, pod: &Pod) -> PodRecord {
-        self.record(pod.clone())
+        let spec = pod.spec.as_ref();
+        let node_name = spec.and_then(|spec| spec.node_name.as_deref());
+        PodRecord {
+            metadata: self.metadata(&pod.metadata),
+            node_name: node_name
+                .filter(|name| !name.is_empty())
+                .map(|name| self.text(name)),
+            spec: spec.map(|spec| self.spec(spec.shared())),
+            // Nothing is gained by looking for one that is the same: this one is there anyway.
+            status: pod.status.as_ref().map(|status| Arc::clone(status.shared())),
+        }
+    }
+
+    /// How many different labels are kept.
+    #[cfg(test)]
+    pub(crate) fn shared_labels(&self) -> usize {
+        self.labels.0.values().map(Vec::len).sum()
+    }
+
+    /// Forgets what only gone pods have had.
+    pub(crate) fn forget_unused(&mut self) {
+        self.texts.forget_unused();
+        self.labels.forget_unused();
+        self.owners.forget_unused();
+        self.specs.forget_unused();
+        self.statuses.forget_unused();
     }
 
     /// Adds a pod that was read before.
@@ -101,58 +127,57 @@ impl Pods {
         self.records.reverse();
     }
 
-    fn record(&mut self, pod: Pod) -> PodRecord {
-        let metadata = self.metadata(pod.metadata);
-        let Some(mut spec) = pod.spec else {
-            let status = pod.status.map(|status| self.status(status));
-            return PodRecord {
-                metadata,
-                status,
-                ..PodRecord::default()
-            };
-        };
-        let node_name = spec.node_name.take().filter(|name| !name.is_empty());
-        let spec = needed_spec(spec);
-        let hash = spec_hash(&spec);
+    fn record(&mut self, pod: ParsedPod) -> PodRecord {
+        let metadata = self.metadata(&pod.metadata);
+        let mut spec = pod.spec;
+        let node_name = spec.as_mut().and_then(|spec| spec.node_name.take());
         PodRecord {
             metadata,
-            spec: Some(self.specs.share(hash, spec)),
-            node_name: node_name.map(|name| self.text(&name)),
-            status: pod.status.map(|status| self.status(status)),
+            spec: spec.map(|spec| self.spec(&Arc::new(needed_spec(spec)))),
+            node_name: node_name
+                .filter(|name| !name.is_empty())
+                .map(|name| self.text(&name)),
+            status: pod
+                .status
+                .map(|status| self.status(&Arc::new(needed_status(status)))),
         }
     }
 
-    fn metadata(&mut self, metadata: ObjectMeta) -> PodMetadata {
+    fn metadata(&mut self, metadata: &ObjectMeta) -> PodMetadata {
         let protected = |annotations: &Labels| {
             annotations
                 .get(karpenter::DO_NOT_DISRUPT)
                 .is_some_and(|value| value == "true")
         };
+        let namespace = metadata.namespace.as_deref();
         PodMetadata {
-            name: metadata.name,
-            namespace: metadata.namespace.map(|namespace| self.text(&namespace)),
-            uid: metadata.uid,
-            labels: metadata.labels.map(|labels| {
+            name: metadata.name.clone(),
+            namespace: namespace.map(|namespace| self.text(namespace)),
+            uid: metadata.uid.clone(),
+            labels: metadata.labels.as_ref().map(|labels| {
                 let hash = hash(|hasher| {
-                    for (key, value) in &labels {
+                    for (key, value) in labels {
                         hasher.text(key);
                         hasher.text(value);
                     }
                 });
-                self.labels.share(hash, labels)
+                self.labels.share(hash, labels, || Arc::new(labels.clone()))
             }),
             do_not_disrupt: metadata.annotations.as_ref().is_some_and(protected),
-            owner_references: metadata.owner_references.map(|owners| {
+            owner_references: metadata.owner_references.as_ref().map(|owners| {
                 let hash = hash(|hasher| owners.iter().for_each(|owner| hasher.text(&owner.uid)));
-                self.owners.share(hash, owners)
+                self.owners.share(hash, owners, || Arc::new(owners.clone()))
             }),
-            creation_timestamp: metadata.creation_timestamp,
-            deletion_timestamp: metadata.deletion_timestamp,
+            creation_timestamp: metadata.creation_timestamp.clone(),
+            deletion_timestamp: metadata.deletion_timestamp.clone(),
         }
     }
 
-    fn status(&mut self, status: PodStatus) -> Arc<PodStatus> {
-        let status = needed_status(status);
+    fn spec(&mut self, spec: &Arc<PodSpec>) -> Arc<PodSpec> {
+        self.specs.share(spec_hash(spec), &**spec, || Arc::clone(spec))
+    }
+
+    fn status(&mut self, status: &Arc<PodStatus>) -> Arc<PodStatus> {
         let hash = hash(|hasher| {
             hasher.maybe(status.phase.as_deref());
             hasher.maybe(status.nominated_node_name.as_deref());
@@ -165,11 +190,12 @@ impl Pods {
                     .for_each(|(_, amount)| hasher.text(&amount.0));
             }
         });
-        self.statuses.share(hash, status)
+        self.statuses.share(hash, &**status, || Arc::clone(status))
     }
 
     fn text(&mut self, text: &str) -> Arc<str> {
-        self.texts.share_text(hash(|hasher| hasher.text(text)), text)
+        let hash = hash(|hasher| hasher.text(text));
+        self.texts.share(hash, text, || Arc::from(text))
     }
 }
 
@@ -187,14 +213,14 @@ impl DerefMut for Pods {
     }
 }
 
-impl Extend<Pod> for Pods {
-    fn extend<I: IntoIterator<Item = Pod>>(&mut self, pods: I) {
+impl Extend<ParsedPod> for Pods {
+    fn extend<I: IntoIterator<Item = ParsedPod>>(&mut self, pods: I) {
         pods.into_iter().for_each(|pod| self.push(pod));
     }
 }
 
-impl FromIterator<Pod> for Pods {
-    fn from_iter<I: IntoIterator<Item = Pod>>(pods: I) -> Self {
+impl FromIterator<ParsedPod> for Pods {
+    fn from_iter<I: IntoIterator<Item = ParsedPod>>(pods: I) -> Self {
         let mut all = Self::default();
         all.extend(pods);
         all
@@ -221,28 +247,25 @@ impl<T: ?Sized> Default for Shared<T> {
     }
 }
 
-impl<T: PartialEq> Shared<T> {
-    fn share(&mut self, hash: u64, value: T) -> Arc<T> {
+impl<T: PartialEq + ?Sized> Shared<T> {
+    /// The one that equals `value`; if there is none yet, what `make` gives is kept.
+    fn share(&mut self, hash: u64, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
         let known = self.0.entry(hash).or_default();
-        find(known, &value).unwrap_or_else(|| keep(known, Arc::new(value)))
+        let mut recent = known.iter().rev().take(CANDIDATES);
+        if let Some(same) = recent.find(|known| ***known == *value) {
+            return Arc::clone(same);
+        }
+        let made = make();
+        known.push(Arc::clone(&made));
+        made
     }
-}
 
-impl Shared<str> {
-    fn share_text(&mut self, hash: u64, text: &str) -> Arc<str> {
-        let known = self.0.entry(hash).or_default();
-        find(known, text).unwrap_or_else(|| keep(known, Arc::from(text)))
+    fn forget_unused(&mut self) {
+        self.0.retain(|_, known| {
+            known.retain(|value| Arc::strong_count(value) > 1);
+            !known.is_empty()
+        });
     }
-}
-
-fn find<T: PartialEq + ?Sized>(known: &[Arc<T>], value: &T) -> Option<Arc<T>> {
-    let mut recent = known.iter().rev().take(CANDIDATES);
-    recent.find(|known| ***known == *value).map(Arc::clone)
-}
-
-fn keep<T: ?Sized>(known: &mut Vec<Arc<T>>, made: Arc<T>) -> Arc<T> {
-    known.push(Arc::clone(&made));
-    made
 }
 
 fn hash(write: impl FnOnce(&mut FastHasher)) -> u64 {
@@ -364,7 +387,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(name: &str, volume: &str, node: &str) -> Pod {
+    fn pod(name: &str, volume: &str, node: &str) -> ParsedPod {
         serde_json::from_value(json!({
             "metadata": { "name": name, "namespace": "default", "uid": name, "labels": { "app": "a" } },
             "spec": {

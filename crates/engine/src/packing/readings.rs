@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Weak};
 
-use k8s_openapi::api::core::v1::Pod;
+use veneer_api::Pod;
 
 use super::hash::FastMap;
 use super::{PodRecord, Pods};
@@ -15,7 +15,13 @@ pub struct Readings {
     records: Vec<PodRecord>,
     /// What the records share.
     shared: Pods,
+    /// How many pods were read since what nobody shares any more was forgotten.
+    read: usize,
 }
+
+/// So many pods are read, beside as many as there are, until what nobody shares any more is forgotten: each run of a Job has
+/// labels and an owner of its own, for ever.
+const READ_BEFORE_FORGETTING: usize = 1_000;
 
 impl Readings {
     /// The records of `pods`. They are taken out, so they are read anew if [`Readings::keep`] does not follow.
@@ -28,7 +34,7 @@ impl Readings {
         }
         let mut positions: Option<FastMap<usize, usize>> = None;
         let mut taken = Pods::default();
-        let (mut next, mut read) = (0, 0_usize);
+        let mut next = 0;
         for pod in pods {
             let is_same = |known: &Weak<Pod>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(pod));
             let is_next = known.get(next).is_some_and(is_same);
@@ -44,14 +50,16 @@ impl Readings {
             let record = records.get_mut(next).filter(|_| is_known).and_then(Option::take);
             next += 1;
             taken.push_record(record.unwrap_or_else(|| {
-                read += 1;
+                self.read += 1;
                 self.shared.read(pod)
             }));
             self.objects.push(Arc::downgrade(pod));
         }
-        // What gone pods shared is forgotten when there may be much of it.
-        if read > 0 && known.len() > 2 * self.objects.len() {
-            self.shared = Pods::default();
+        if self.read > self.objects.len() + READ_BEFORE_FORGETTING {
+            self.read = 0;
+            // Those of pods that are gone.
+            drop(records);
+            self.shared.forget_unused();
         }
         taken
     }
@@ -76,6 +84,20 @@ mod tests {
         pods.iter()
             .filter_map(|pod| pod.metadata.name.as_deref())
             .collect()
+    }
+
+    #[test]
+    fn what_gone_pods_had_is_forgotten() {
+        let mut readings = Readings::default();
+        for run in 0..5 * READ_BEFORE_FORGETTING {
+            let mut job = Pod::clone(&pod("job"));
+            let labels = [("job-name".to_owned(), run.to_string())];
+            job.metadata.labels = Some(labels.into());
+            let pods = readings.take([Arc::new(job)].iter());
+            readings.keep(pods);
+        }
+        let kept = readings.shared.shared_labels();
+        assert!(kept <= READ_BEFORE_FORGETTING + 2, "{kept} are kept");
     }
 
     #[test]

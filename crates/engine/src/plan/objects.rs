@@ -1,10 +1,10 @@
 //! Small questions about objects that several decisions ask.
 
-use k8s_openapi::api::core::v1::{Pod, Taint};
+use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use veneer_api::labels::karpenter;
-use veneer_api::{ConditionStatus, NodeClaim, NodePoolStatus, find_condition};
+use veneer_api::{ConditionStatus, NodeClaim, NodePoolStatus, Pod, find_condition};
 
 use crate::resources::ResourceList;
 

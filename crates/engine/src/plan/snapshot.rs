@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner};
+use veneer_api::{NodeClaim, NodeOverlay, NodePool, Overprovisioner, Pod};
 
 /// Everything that a decision may look at. Lists are in a fixed order (by namespace and name).
 #[derive(Clone, Debug, Default)]

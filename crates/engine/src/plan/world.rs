@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use veneer_api::NodePool;
+use veneer_api::Pod;
 
 use super::{
     Action, Announcement, Instance, InstanceState, NodeClass, Plan, Snapshot, Target, is_deleting,

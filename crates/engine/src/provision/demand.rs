@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::PodCondition;
+use veneer_api::Pod;
 
 use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name, provider_id};
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use veneer_api::Pod;
 use veneer_engine::disruption::Decision;
 use veneer_engine::plan::{Action, Snapshot};
 

@@ -7,10 +7,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
+use veneer_api::Pod;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::CONDITION_INITIALIZED;
 use veneer_engine::packing;

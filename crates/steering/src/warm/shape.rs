@@ -6,12 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::NodePool;
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::overprovisioner::SpareState;
+use veneer_api::{NodePool, Pod};
 use veneer_engine::packing;
 use veneer_engine::plan::{
     Action, Snapshot, is_daemon_pod, is_deleting, is_spare, label, name, node_pool_of,
@@ -245,10 +245,17 @@ fn unscheduled(pod: &Pod) -> Pod {
         spec.node_name = None;
     }
     pod.metadata.deletion_timestamp = None;
-    pod.status = serde_json::from_value(serde_json::json!({
-        "phase": "Pending",
-        "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}],
-    }))
-    .ok();
+    let refused = PodCondition {
+        type_: "PodScheduled".to_owned(),
+        status: "False".to_owned(),
+        reason: Some("Unschedulable".to_owned()),
+        ..PodCondition::default()
+    };
+    let status = PodStatus {
+        phase: Some("Pending".to_owned()),
+        conditions: Some(vec![refused]),
+        ..PodStatus::default()
+    };
+    pod.status = Some(status.into());
     pod
 }

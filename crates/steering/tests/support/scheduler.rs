@@ -1,6 +1,7 @@
 //! The scheduler of the cluster in memory: taints, selectors and processors, and nodes that it refuses for reasons of its own.
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
+use veneer_api::Pod;
 use veneer_engine::plan::{is_deleting, name};
 
 use super::{Cluster, nanos};

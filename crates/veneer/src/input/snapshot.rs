@@ -24,8 +24,9 @@ pub(crate) fn snapshot(mut objects: Objects) -> Snapshot {
             is_deleting: false,
         });
     }
+    let pods = cluster.pods.into_iter();
     Snapshot {
-        pods: shared(cluster.pods),
+        pods: pods.map(|found| Arc::new(found.object.into())).collect(),
         nodes: shared(cluster.nodes),
         node_claims: shared(cluster.node_claims),
         node_pools: objects

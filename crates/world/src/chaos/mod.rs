@@ -12,8 +12,8 @@ pub use history::{History, KINDS, Outcome, Report, Violation, run, shrink};
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_api::Pod;
 use veneer_engine::plan::{Action, Instance, Snapshot};
 
 use crate::rng::Rng;

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    NodeSelector, Pod, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration,
-    TopologySpreadConstraint,
+    NodeSelector, PodAffinityTerm, PodSpec, PreferredSchedulingTerm, Toleration, TopologySpreadConstraint,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use veneer_api::Pod;
 use veneer_api::labels::veneer;
 use veneer_engine::plan::is_deleting;
 
@@ -125,7 +125,7 @@ pub(super) struct Class {
 impl Class {
     fn new(pod: &Pod, owners: &[Owner]) -> Self {
         let empty = PodSpec::default();
-        let spec = pod.spec.as_ref().unwrap_or(&empty);
+        let spec = pod.spec.as_deref().unwrap_or(&empty);
         let namespace = namespace_of(pod).to_owned();
         let labels = pod.metadata.labels.clone().unwrap_or_default();
         let (requests, compared) = requests(spec);

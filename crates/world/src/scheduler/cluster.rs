@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelector, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeSelector, Taint};
+use veneer_api::Pod;
 use veneer_engine::plan::{is_deleting, is_terminal, name};
 
 use super::class::{Class, ClassId, Classes, HostPort, Owner, nominated_node, waits};

@@ -32,11 +32,13 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{NodeSelector, Pod};
+use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 pub use class::Owner;
 pub use cluster::{Cluster, Decision, Settings};
+
+use veneer_api::Pod;
 
 use crate::objects::Objects;
 use class::{ClassId, Classes, nominated_node, waits};

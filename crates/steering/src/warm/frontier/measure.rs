@@ -3,12 +3,11 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::NodeClaim;
 use veneer_api::labels::veneer;
 use veneer_api::node_claim::CONDITION_INITIALIZED;
-use veneer_api::{ConditionStatus, find_condition};
+use veneer_api::{ConditionStatus, Pod, find_condition};
 use veneer_engine::plan::{Snapshot, is_daemon_pod, is_used_spare, name, node_pool_of};
 
 use super::model::percentile;

@@ -161,7 +161,9 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let made = objects.cluster.as_deref().map(workloads::pods);
     let mut snapshot = snapshot(objects);
     let made = made.map(|(pods, _)| pods).unwrap_or_default();
-    snapshot.pods.extend(made.into_iter().map(Arc::new));
+    snapshot
+        .pods
+        .extend(made.into_iter().map(|pod| Arc::new(pod.into())));
     let now = Timestamp::now();
     let pool = chosen(
         &snapshot,

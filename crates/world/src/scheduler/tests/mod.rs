@@ -15,8 +15,9 @@ mod spread;
 
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
+use veneer_api::Pod;
 
 use super::class::Classes;
 use super::cluster::{ClusterState, Nodes, Settings};
