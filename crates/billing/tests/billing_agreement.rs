@@ -1,6 +1,10 @@
 //! The allocator and the second implementation agree on generated organizations, to the last digit.
 //!
 //! 2,000 by default; `VENEER_BILLING_CASES=100000` asks for more.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the test asks how many organizations there shall be"
+)]
 
 mod generated;
 mod reference;

@@ -94,7 +94,7 @@ fn one_more_instance_may_take_a_plan_from_another_one() {
         assert_eq!(
             bill.quote(&instance("new", "m5.large")).marginal,
             Some(exact("1"))
-        )
+        );
     });
     // .70 go to the m5, and .10 of .80 remain for the c5.
     assert_eq!(allocator.one_more(moment, "new"), Some(exact(".875")));

@@ -145,7 +145,7 @@ fn rule_15_of_equal_instances_the_first_id() {
 fn rule_15_capacity_blocks_are_not_eligible() {
     let case = priced()
         .instance("i", "m5.large", |one| {
-            one.purchase = Purchase::CapacityBlock(exact(".9"))
+            one.purchase = Purchase::CapacityBlock(exact(".9"));
         })
         .reserve("ri", 1, "m5.large")
         .compute("plan", "1");

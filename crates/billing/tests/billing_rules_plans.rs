@@ -170,7 +170,7 @@ fn rule_11_among_others_the_largest_saving_comes_first() {
         assert_eq!(
             bill.usage("2").unwrap().shares().next().unwrap().rules(),
             [2, 9, 10, 11]
-        )
+        );
     });
 }
 

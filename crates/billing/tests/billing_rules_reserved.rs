@@ -1,4 +1,5 @@
 //! Cases by hand, rule by rule: the order, Reserved Instances, sizes and seconds. The numbers are those of the guide ("Commitments: who pays for what").
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod support;
 
@@ -388,7 +389,7 @@ fn rule_8_a_reserved_instance_gives_3600_seconds_to_what_runs() {
         assert_eq!(
             bill.usage("i-2").unwrap().uncovered(),
             Exact::fraction(400, 3600).unwrap()
-        )
+        );
     });
 }
 
@@ -409,7 +410,7 @@ fn rule_8_overlapping_records_of_one_instance_are_one() {
         assert_eq!(
             bill.usage("i").unwrap().amount(),
             Exact::fraction(3000, 3600).unwrap()
-        )
+        );
     });
 }
 

@@ -276,7 +276,7 @@ fn month<T>(case: &Case, look: impl FnOnce(&PeriodBill<'_>) -> T) -> T {
 /// An instance for the first hours of the month.
 fn hours(case: Case, id: &str, words: &str, hours: i64) -> Case {
     case.instance(id, words, |one| {
-        one.running = vec![Interval::new(START, START + hours * HOUR)]
+        one.running = vec![Interval::new(START, START + hours * HOUR)];
     })
 }
 
@@ -464,7 +464,7 @@ fn w33_rule_5_five_reserved_instances_for_a_month() {
         one.term = Interval::new(START, START + 8760 * HOUR);
     });
     month(&case, |month| {
-        assert_eq!(month.commitments["ri"].units().unwrap().decimal(0), "3720")
+        assert_eq!(month.commitments["ri"].units().unwrap().decimal(0), "3720");
     });
 }
 

@@ -357,7 +357,7 @@ fn status(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
                 plan.push(Action::PatchNode {
                     target: Target::from(&node.metadata),
                     change,
-                })
+                });
             }
             Some((_, Initialisation::Done)) => conditions.set_true(CONDITION_INITIALIZED),
         }
