@@ -155,9 +155,14 @@ impl Real {
         }
     }
 
+    /// Housekeeping between two pods or cases: one that has gone already is as good. (The client sends a request again that a busy
+    /// API server answers with 429, 503 or 504, and the first one may have done its work.)
     async fn remove(&self, namespace: &str, name: &str) {
         let now = DeleteParams::default().grace_period(0);
-        self.pods(namespace).delete(name, &now).await.unwrap();
+        match self.pods(namespace).delete(name, &now).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            answer => drop(answer.unwrap()),
+        }
     }
 
     async fn patch_status(&self, namespace: &str, name: &str, status: Value) -> Pod {
