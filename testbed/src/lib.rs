@@ -15,6 +15,7 @@
 //! - Nothing here builds a part. A missing one is an error that names the command to run.
 
 mod aws;
+pub mod aws_double;
 mod certs;
 mod cluster;
 mod error;

@@ -109,6 +109,7 @@ impl Overlays {
                 .filter(|it| wanted(&it.name))
                 .cloned()
                 .collect(),
+            hibernation: None,
         })
     }
 

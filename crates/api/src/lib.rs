@@ -12,6 +12,7 @@
     reason = "each printer column is an attribute of its own with the same keys"
 )]
 
+pub mod admission;
 mod condition;
 mod crds;
 mod cron;
@@ -21,6 +22,7 @@ pub mod labels;
 pub mod node_claim;
 pub mod node_overlay;
 pub mod node_pool;
+mod node_shape;
 pub mod overprovisioner;
 mod pod;
 mod provider;
@@ -41,6 +43,7 @@ pub use kwok_node_class::{KWOKNodeClass, KwokNodeClassSpec, KwokNodeClassStatus}
 pub use node_claim::{NodeClaim, NodeClaimSpec, NodeClaimStatus, NodeClassReference};
 pub use node_overlay::{NodeOverlay, NodeOverlaySpec, NodeOverlayStatus};
 pub use node_pool::{NodePool, NodePoolSpec, NodePoolStatus};
+pub use node_shape::{NodeShape, PodTemplateReference, ScalableReference};
 pub use overprovisioner::{Overprovisioner, OverprovisionerSpec, OverprovisionerStatus};
 pub use pod::{Pod, PodSpec, PodStatus};
 pub use provider::Provider;

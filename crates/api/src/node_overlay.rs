@@ -22,7 +22,7 @@ pub const CONDITION_VALIDATION_SUCCEEDED: &str = "ValidationSucceeded";
 pub const CONDITION_APPLIED: &str = "Applied";
 
 /// A sign and a number, or a sign and a percentage that takes away at most everything.
-const PRICE_ADJUSTMENT: &str = r"^([+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(\.\d+)?%|-100%)$";
+pub(crate) const PRICE_ADJUSTMENT: &str = r"^([+-]\d*\.?\d+|\+\d*\.?\d+%|-\d{1,2}(\.\d+)?%|-100%)$";
 
 /// What changes, and for which instance types.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

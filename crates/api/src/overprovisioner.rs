@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Condition, Extra, condition, cron,
+    Condition, Extra, NodeShape, condition, cron,
     schema::{self, DURATION, UNSIGNED_DECIMAL, rules},
     text_enum::text_enum,
 };
@@ -72,6 +72,10 @@ pub struct OverprovisionerSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), transform = schema::atomic_list)]
     pub scheduled_overrides: Vec<ScheduledOverride>,
+    /// What each spare has room for. Without it, spares are made for the pods that the pool has or had lately; with none known, for
+    /// the largest pod template of the workloads that could land in the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node_shape: Option<NodeShape>,
     /// What all spares of this object may cost per hour at most, in dollars: `12.50`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = UNSIGNED_DECIMAL))]

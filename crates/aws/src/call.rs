@@ -12,6 +12,14 @@ pub enum Service {
     Sqs,
     /// The ids of published machine images.
     Ssm,
+    /// Savings Plans and what they pay.
+    SavingsPlans,
+    /// The price list.
+    Pricing,
+    /// How commitments are shared.
+    Billing,
+    /// Roles of other accounts.
+    Sts,
 }
 
 impl Service {
@@ -23,11 +31,22 @@ impl Service {
             Self::Iam => "iam",
             Self::Sqs => "sqs",
             Self::Ssm => "ssm",
+            Self::SavingsPlans => "savingsplans",
+            Self::Pricing => "pricing",
+            Self::Billing => "billing",
+            Self::Sts => "sts",
         }
     }
 }
 
 impl Call {
+    /// Whether [`crate::collect`] makes the call.
+    #[must_use]
+    pub fn collects(self) -> bool {
+        let is_own = matches!(self.reach(), Reach::Collect | Reach::Roles);
+        is_own || matches!(self, Self::DescribeInstances | Self::DescribeSpotPriceHistory)
+    }
+
     /// Further actions that AWS checks when the call is made as we make it: it tags what it makes, or runs instances.
     #[must_use]
     pub fn implied(self) -> &'static [&'static str] {
@@ -58,6 +77,10 @@ pub enum Reach {
     Profiles,
     /// Instance profiles that may not exist: IAM knows the path of a profile only while there is one.
     AnyProfile,
+    /// Reads of commitments, usage and prices that nothing else needs; IAM cannot limit them to resources either.
+    Collect,
+    /// Roles of the accounts that are collected.
+    Roles,
 }
 
 macro_rules! calls {
@@ -116,4 +139,13 @@ calls! {
     AddRoleToInstanceProfile = Iam "AddRoleToInstanceProfile" Profiles,
     RemoveRoleFromInstanceProfile = Iam "RemoveRoleFromInstanceProfile" Profiles,
     DeleteInstanceProfile = Iam "DeleteInstanceProfile" Profiles,
+    DescribeAvailabilityZones = Ec2 "DescribeAvailabilityZones" Collect,
+    DescribeReservedInstances = Ec2 "DescribeReservedInstances" Collect,
+    DescribeCapacityReservations = Ec2 "DescribeCapacityReservations" Collect,
+    DescribeSavingsPlans = SavingsPlans "DescribeSavingsPlans" Collect,
+    DescribeSavingsPlanRates = SavingsPlans "DescribeSavingsPlanRates" Collect,
+    GetProducts = Pricing "GetProducts" Collect,
+    GetBillingPreferences = Billing "GetBillingPreferences" Collect,
+    GetCallerIdentity = Sts "GetCallerIdentity" Collect,
+    AssumeRole = Sts "AssumeRole" Roles,
 }

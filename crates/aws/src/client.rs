@@ -4,12 +4,13 @@
 //! instance metadata). A throttled call waits longer each time, at random, so that replicas do not come back together;
 //! expired credentials are fetched again once; a clock that is wrong is corrected by what AWS says the time is.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use aws_config::{BehaviorVersion, ConfigLoader, Region, SdkConfig};
 use aws_credential_types::Credentials;
-use aws_credential_types::provider::ProvideCredentials;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use aws_smithy_http_client::tls;
@@ -19,10 +20,12 @@ use aws_smithy_types::body::SdkBody;
 use aws_smithy_types::byte_stream::ByteStream;
 use aws_types::service_config::ServiceConfigKey;
 use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{debug, warn};
 
 use crate::call::{Call, Service};
+use crate::endpoint;
 use crate::error::Error;
 use crate::outside::Outside;
 use crate::wire;
@@ -36,13 +39,43 @@ const EXPIRY_MARGIN: Duration = Duration::from_secs(120);
 /// How long one attempt may take.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// How long a client goes on with one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// How often it is tried, the first time included.
+    pub attempts: u32,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// The longest pause after the first failure; it doubles, up to the second number.
+    pub pause: (Duration, Duration),
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            attempts: ATTEMPTS,
+            timeout: TIMEOUT,
+            pause: PAUSE,
+        }
+    }
+}
+
 /// The way to AWS.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Client {
     config: SdkConfig,
     region: String,
     outside: Outside,
+    patience: Patience,
+    shared: Arc<Shared>,
+}
+
+/// What clients of the same account share.
+#[derive(Debug, Default)]
+struct Shared {
     state: Mutex<State>,
+    /// Held while credentials are fetched, so that they are fetched once.
+    fetching: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +84,7 @@ struct State {
     /// How far AWS's clock is ahead of ours, in seconds.
     skew: i64,
     traffic: Traffic,
+    requests: BTreeMap<Call, u64>,
 }
 
 /// What went over the wire.
@@ -97,7 +131,8 @@ impl Client {
             config,
             region,
             outside: Outside::real(connector),
-            state: Mutex::default(),
+            patience: Patience::default(),
+            shared: Arc::default(),
         })
     }
 
@@ -109,7 +144,38 @@ impl Client {
             region: config.region().map(ToString::to_string).unwrap_or_default(),
             config,
             outside: outside.clone(),
-            state: Mutex::default(),
+            patience: Patience::default(),
+            shared: Arc::default(),
+        }
+    }
+
+    /// The same account in another region: credentials and counts are shared.
+    #[must_use]
+    pub fn in_region(&self, region: &str) -> Self {
+        Self {
+            region: region.to_owned(),
+            ..self.clone()
+        }
+    }
+
+    /// The same, with more or less patience.
+    #[must_use]
+    pub fn with_patience(&self, patience: Patience) -> Self {
+        Self {
+            patience,
+            ..self.clone()
+        }
+    }
+
+    /// Somebody else at the same addresses.
+    #[must_use]
+    pub fn with_credentials(&self, credentials: impl ProvideCredentials + 'static) -> Self {
+        let provider = SharedCredentialsProvider::new(credentials);
+        let config = self.config.clone().into_builder();
+        Self {
+            config: config.credentials_provider(provider).build(),
+            shared: Arc::default(),
+            ..self.clone()
         }
     }
 
@@ -130,14 +196,21 @@ impl Client {
         self.state().traffic
     }
 
+    /// How many requests each call took so far, repeated ones included.
+    #[must_use]
+    pub fn requests(&self) -> BTreeMap<Call, u64> {
+        self.state().requests.clone()
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A call whose answer is XML.
     pub(crate) async fn query(&self, call: Call, request: &Value) -> Result<String, Error> {
         let version = match call.service() {
             Service::Iam => "2010-05-08",
+            Service::Sts => "2011-06-15",
             _ => "2016-11-15",
         };
         let mut parameters = vec![
@@ -149,50 +222,63 @@ impl Client {
             "content-type",
             "application/x-www-form-urlencoded; charset=utf-8".to_owned(),
         )];
-        self.send(call, &headers, wire::form(&parameters)).await
+        self.send(call, "", &headers, wire::form(&parameters)).await
     }
 
     /// A call in JSON.
-    pub(crate) async fn json(&self, call: Call, request: &Value) -> Result<Value, Error> {
+    pub(crate) async fn json<T: DeserializeOwned>(&self, call: Call, request: &Value) -> Result<T, Error> {
         let (prefix, version) = match call.service() {
             Service::Sqs => ("AmazonSQS", "application/x-amz-json-1.0"),
+            Service::Billing => ("AWSBilling", "application/x-amz-json-1.0"),
+            Service::Pricing => ("AWSPriceListService", "application/x-amz-json-1.1"),
             _ => ("AmazonSSM", "application/x-amz-json-1.1"),
         };
         let headers = [
             ("content-type", version.to_owned()),
             ("x-amz-target", format!("{prefix}.{}", call.action())),
         ];
-        let answer = self.send(call, &headers, request.to_string()).await?;
-        serde_json::from_str(&answer).map_err(|error| Error::Unreadable {
-            action: call.action(),
-            message: error.to_string(),
-        })
+        let answer = self.send(call, "", &headers, request.to_string()).await?;
+        read_json(call, &answer)
+    }
+
+    /// A call in JSON that the path names.
+    pub(crate) async fn rest<T: DeserializeOwned>(&self, call: Call, request: &Value) -> Result<T, Error> {
+        let headers = [("content-type", "application/json".to_owned())];
+        let answer = self.send(call, call.action(), &headers, request.to_string());
+        read_json(call, &answer.await?)
     }
 
     async fn send(
         &self,
         call: Call,
+        path: &str,
         headers: &[(&'static str, String)],
         body: String,
     ) -> Result<String, Error> {
-        let url = self.endpoint(call.service());
+        let url = format!("{}{path}", self.endpoint(call.service()));
+        let Patience { attempts, pause, .. } = self.patience;
+        let (mut pause, longest) = pause;
         let mut corrected = false;
-        let mut pause = PAUSE.0;
         let mut attempt = 0;
         loop {
             attempt += 1;
-            let error = match self.attempt(call, &url, headers, &body).await {
+            let credentials = self.credentials().await?;
+            let key = credentials.access_key_id().to_owned();
+            let error = match self.attempt(call, &url, headers, &body, credentials).await {
                 Ok(answer) => return Ok(answer),
                 Err(error) => error,
             };
             let fixable = (error.is_expired() || error.may_be_skewed()) && !corrected;
-            if attempt == ATTEMPTS || !(fixable || error.may_pass()) {
+            if attempt >= attempts || !(fixable || error.may_pass()) {
                 return Err(error);
             }
             if fixable {
                 // The credentials are fetched again, and the clock was set by the answer.
                 corrected = true;
-                self.state().credentials = None;
+                // Another call may have fetched them meanwhile.
+                let mut state = self.state();
+                state.credentials.take_if(|known| known.access_key_id() == key);
+                drop(state);
                 debug!(%error, "trying again with fresh credentials");
                 continue;
             }
@@ -201,7 +287,7 @@ impl Client {
                 warn!(%error, attempt, ?wait, "AWS asks to wait");
             }
             tokio::time::sleep(wait).await;
-            pause = PAUSE.1.min(pause * 2);
+            pause = longest.min(pause * 2);
         }
     }
 
@@ -211,7 +297,9 @@ impl Client {
         url: &str,
         headers: &[(&'static str, String)],
         body: &str,
+        credentials: Credentials,
     ) -> Result<String, Error> {
+        let timeout = self.patience.timeout;
         let action = call.action();
         let unreadable = |message: String| Error::Unreadable { action, message };
         let unreachable = |message: String| Error::Unreachable {
@@ -219,7 +307,6 @@ impl Client {
             url: url.to_owned(),
             message,
         };
-        let credentials = self.credentials().await?;
         let mut request = http::Request::builder().method("POST").uri(url);
         for (name, value) in headers {
             request = request.header(*name, value);
@@ -230,33 +317,38 @@ impl Client {
         self.sign(call.service(), &mut request, headers, body, credentials)
             .map_err(unreadable)?;
         let request = Request::try_from(request).map_err(|error| unreadable(error.to_string()))?;
-        let answer = tokio::time::timeout(TIMEOUT, async {
+        let answer = tokio::time::timeout(timeout, async {
             let answer = self.outside.connector.call(request).await;
             let mut answer = answer.map_err(|error| unreachable(chain(&error)))?;
             let status = answer.status().as_u16();
             let date = answer.headers().get("date").and_then(read_date);
+            let kind = answer.headers().get("x-amzn-errortype").map(str::to_owned);
             let body = std::mem::replace(answer.body_mut(), SdkBody::taken());
             let body = ByteStream::new(body).collect().await;
             let body = body.map_err(|error| unreachable(chain(&error)))?;
             Ok((
                 status,
                 date,
+                kind,
                 String::from_utf8_lossy(&body.into_bytes()).into_owned(),
             ))
         });
-        let answer = answer
-            .await
-            .map_err(|_| unreachable(format!("no answer within {TIMEOUT:?}")));
-        let (status, date, text) = answer??;
         {
             let mut state = self.state();
             state.traffic.requests += 1;
-            state.traffic.bytes += (body.len() + text.len()) as u64;
+            state.traffic.bytes += body.len() as u64;
+            *state.requests.entry(call).or_default() += 1;
         }
+        let answer = answer
+            .await
+            .map_err(|_| unreachable(format!("no answer within {timeout:?}")));
+        let (status, date, kind, text) = answer??;
+        self.state().traffic.bytes += text.len() as u64;
         if (200..300).contains(&status) {
             return Ok(text);
         }
-        let (code, message) = refusal(&text).unwrap_or_else(|| (format!("HTTP {status}"), brief(&text)));
+        let (code, message) =
+            refusal(kind.as_deref(), &text).unwrap_or_else(|| (format!("HTTP {status}"), brief(&text)));
         let error = Error::Refused {
             action,
             code,
@@ -270,12 +362,16 @@ impl Client {
     }
 
     async fn credentials(&self) -> Result<Credentials, Error> {
-        let known = self.state().credentials.clone();
         let is_fresh = |one: &Credentials| {
             one.expiry()
                 .is_none_or(|at| at > self.outside.system_now() + EXPIRY_MARGIN)
         };
-        if let Some(known) = known.filter(is_fresh) {
+        let known = || self.state().credentials.clone().filter(is_fresh);
+        if let Some(known) = known() {
+            return Ok(known);
+        }
+        let _one_at_a_time = self.shared.fetching.lock().await;
+        if let Some(known) = known() {
             return Ok(known);
         }
         let provider = self.config.credentials_provider();
@@ -304,13 +400,7 @@ impl Client {
             now.checked_add(span)
         }
         .unwrap_or(now);
-        // The one region in which IAM signs is the first of its partition.
-        let region = match service {
-            Service::Iam if self.region.starts_with("cn-") => "cn-north-1",
-            Service::Iam if self.region.starts_with("us-gov-") => "us-gov-west-1",
-            Service::Iam => "us-east-1",
-            _ => &self.region,
-        };
+        let region = endpoint::signing_region(service, &self.region);
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(region)
@@ -345,36 +435,19 @@ impl Client {
         }
         let fips = self.config.use_fips().unwrap_or_default();
         let dual = self.config.use_dual_stack().unwrap_or_default();
-        endpoint(service, &self.region, fips, dual)
+        endpoint::url(service, &self.region, fips, dual)
     }
 }
 
-/// The host names of AWS's partitions.
-fn endpoint(service: Service, region: &str, fips: bool, dual: bool) -> String {
-    let (domain, dual_domain) = match region.split('-').collect::<Vec<_>>().as_slice() {
-        ["cn", ..] => ("amazonaws.com.cn", "api.amazonwebservices.com.cn"),
-        ["us", "iso", ..] => ("c2s.ic.gov", "api.aws.ic.gov"),
-        ["us", "isob", ..] => ("sc2s.sgov.gov", "api.aws.scloud"),
-        _ => ("amazonaws.com", "api.aws"),
-    };
-    let name = service.name();
-    let name = if fips {
-        format!("{name}-fips")
-    } else {
-        name.to_owned()
-    };
-    let domain = if dual { dual_domain } else { domain };
-    match service {
-        // IAM has one endpoint for each partition.
-        Service::Iam if region.starts_with("cn-") => format!("https://iam.cn-north-1.{domain}/"),
-        Service::Iam if region.starts_with("us-gov-") => format!("https://iam.us-gov.{domain}/"),
-        Service::Iam => format!("https://{name}.{domain}/"),
-        _ => format!("https://{name}.{region}.{domain}/"),
-    }
+fn read_json<T: DeserializeOwned>(call: Call, text: &str) -> Result<T, Error> {
+    serde_json::from_str(text).map_err(|error| Error::Unreadable {
+        action: call.action(),
+        message: error.to_string(),
+    })
 }
 
-/// Code and message of a refusal, in XML or JSON.
-fn refusal(text: &str) -> Option<(String, String)> {
+/// Code and message of a refusal, in XML or JSON; `kind` is what the header says, where a service names the code there.
+fn refusal(kind: Option<&str>, text: &str) -> Option<(String, String)> {
     if let Ok(document) = roxmltree::Document::parse(text) {
         let of = |name| wire::find(document.root(), name).and_then(|one| one.text());
         return Some((
@@ -384,7 +457,9 @@ fn refusal(text: &str) -> Option<(String, String)> {
     }
     let value: Value = serde_json::from_str(text).ok()?;
     let of = |name: &str| value.get(name).and_then(Value::as_str);
-    let code = of("__type")?.rsplit('#').next()?.to_owned();
+    // A namespace may come before the code, and an address after it.
+    let code = kind.or(of("__type")).or(of("code"))?;
+    let code = code.split(':').next()?.rsplit('#').next()?.to_owned();
     let message = of("message").or(of("Message")).unwrap_or_default();
     Some((code, message.to_owned()))
 }
@@ -420,69 +495,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_follow_the_partition() {
-        let cases = [
-            (
-                Service::Ec2,
-                "us-west-2",
-                false,
-                false,
-                "https://ec2.us-west-2.amazonaws.com/",
-            ),
-            (
-                Service::Ec2,
-                "us-gov-west-1",
-                true,
-                false,
-                "https://ec2-fips.us-gov-west-1.amazonaws.com/",
-            ),
-            (
-                Service::Sqs,
-                "eu-west-1",
-                false,
-                true,
-                "https://sqs.eu-west-1.api.aws/",
-            ),
-            (
-                Service::Ssm,
-                "cn-north-1",
-                false,
-                false,
-                "https://ssm.cn-north-1.amazonaws.com.cn/",
-            ),
-            (
-                Service::Iam,
-                "eu-west-1",
-                false,
-                false,
-                "https://iam.amazonaws.com/",
-            ),
-            (
-                Service::Iam,
-                "us-gov-east-1",
-                false,
-                false,
-                "https://iam.us-gov.amazonaws.com/",
-            ),
-        ];
-        for (service, region, fips, dual, expected) in cases {
-            assert_eq!(endpoint(service, region, fips, dual), expected);
-        }
-    }
-
-    #[test]
     fn refusals_are_read_in_every_form() {
         let xml = "<Response><Errors><Error><Code>RequestLimitExceeded</Code><Message>slow</Message></Error></Errors></Response>";
         assert_eq!(
-            refusal(xml),
+            refusal(None, xml),
             Some(("RequestLimitExceeded".to_owned(), "slow".to_owned()))
         );
         let json = r#"{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"no"}"#;
         assert_eq!(
-            refusal(json),
+            refusal(None, json),
             Some(("QueueDoesNotExist".to_owned(), "no".to_owned()))
         );
-        assert_eq!(refusal("<html>500"), None);
+        let kind = "com.amazonaws#ValidationException:http://internal.amazon.com/x/";
+        assert_eq!(
+            refusal(Some(kind), r#"{"message":"no"}"#),
+            Some(("ValidationException".to_owned(), "no".to_owned()))
+        );
+        assert_eq!(refusal(None, "<html>500"), None);
         assert_eq!(read_date("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
     }
 }

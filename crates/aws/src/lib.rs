@@ -12,8 +12,10 @@
 mod call;
 mod class_hash;
 mod client;
+pub mod collect;
 mod drift;
 mod ec2;
+mod endpoint;
 mod error;
 pub mod interruption;
 mod launch;
@@ -32,7 +34,7 @@ mod wire;
 
 pub use call::{Call, Reach, Service};
 pub use class_hash::{VERSION as CLASS_HASH_VERSION, class_hash};
-pub use client::{Client, Traffic, chain};
+pub use client::{Client, Patience, Traffic, chain};
 pub use ec2::Machine;
 pub use error::Error;
 pub use launch::Failure;

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
+use veneer_billing::{Platform, Priced, Tenancy};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::labels;
+use veneer_inventory::{DataKind, Inventory, Part, Rows, Zones};
 
 use crate::call::Call;
 use crate::client::Client;
@@ -25,6 +27,67 @@ pub struct Market {
     pub offered: BTreeSet<Place>,
     /// What spot costs in dollars per hour, where EC2 knows.
     pub spot: BTreeMap<Place, f64>,
+    /// What types cost on demand in dollars per hour, where the price list was asked ([`Market::add_prices`]).
+    pub on_demand: BTreeMap<String, f64>,
+}
+
+impl Market {
+    /// Adds the prices of Linux on shared hardware that were collected of a region. Zones get the names that `account` has for them.
+    pub fn add_prices(&mut self, inventory: &Inventory, region: &str, account: &str) {
+        let of_kind = |kind| {
+            inventory
+                .of_kind(kind)
+                .filter(move |(part, _)| part.region == region)
+        };
+        for (_, collected) in of_kind(DataKind::Prices) {
+            let Some(Rows::Prices(prices)) = &collected.rows else {
+                continue;
+            };
+            for (what, price) in &prices.on_demand {
+                if let Priced::Machine(machine) = what
+                    && machine.platform == Platform::Linux
+                    && machine.tenancy == Tenancy::Default
+                {
+                    let price = price.to_f64();
+                    self.on_demand.insert(machine.instance_type.clone(), price);
+                }
+            }
+        }
+        let none = Zones::new();
+        let zones_of = |id: &str| {
+            let part = inventory.part(&Part::new(id, region, DataKind::Zones));
+            match part.and_then(|part| part.rows.as_ref()) {
+                Some(Rows::Zones(zones)) => zones,
+                _ => &none,
+            }
+        };
+        let names: BTreeMap<&str, &str> = zones_of(account)
+            .iter()
+            .map(|(name, id)| (id.as_str(), name.as_str()))
+            .collect();
+        for (part, collected) in of_kind(DataKind::SpotPrices) {
+            let Some(Rows::SpotPrices(rows)) = &collected.rows else {
+                continue;
+            };
+            let asked = zones_of(&part.account);
+            for row in rows.iter().filter(|row| row.platform == Platform::Linux) {
+                let id = asked.get(&row.zone).map(String::as_str);
+                let own = id.and_then(|id| names.get(id)).copied();
+                // Without ids, names mean the same only where the account is the same.
+                let own = own.or_else(|| (part.account == account).then_some(row.zone.as_str()));
+                if let Some(zone) = own {
+                    let place = (row.instance_type.clone(), zone.to_owned());
+                    self.spot.insert(place, row.price.to_f64());
+                }
+            }
+        }
+    }
+
+    /// A catalogue with this market laid over it. What the region does not offer stays, as not available.
+    #[must_use]
+    pub fn over(&self, catalogue: &Catalogue) -> (Catalogue, Changes) {
+        with_market(catalogue, self)
+    }
 }
 
 /// How a market differs from the catalogue that it was laid over.
@@ -34,6 +97,8 @@ pub struct Changes {
     pub withdrawn: usize,
     /// Spot prices that are EC2's own instead of an estimate.
     pub priced: usize,
+    /// On-demand prices that are those of today's price list.
+    pub listed: usize,
     /// Types that the region offers and the catalogue does not know.
     pub unknown: usize,
 }
@@ -84,6 +149,7 @@ impl Ec2 {
         Ok(Market {
             offered: self.client.offerings().await?,
             spot: self.client.spot_prices(now).await?,
+            on_demand: BTreeMap::new(),
         })
     }
 
@@ -94,7 +160,6 @@ impl Ec2 {
     }
 }
 
-/// A catalogue with a market laid over it. What the region does not offer stays, as not available.
 fn with_market(catalogue: &Catalogue, market: &Market) -> (Catalogue, Changes) {
     let mut changed = catalogue.clone();
     let mut changes = Changes::default();
@@ -117,6 +182,11 @@ fn with_market(catalogue: &Catalogue, market: &Market) -> (Catalogue, Changes) {
             }
             if let Some(price) = market.spot.get(&place).filter(|_| capacity_type == labels::SPOT) {
                 changes.priced += 1;
+                offering.price = *price;
+            }
+            let listed = market.on_demand.get(&place.0);
+            if let Some(price) = listed.filter(|_| capacity_type == labels::ON_DEMAND) {
+                changes.listed += 1;
                 offering.price = *price;
             }
         }

@@ -131,6 +131,23 @@ pub fn document(scope: &Scope) -> Value {
     json!({"Version": "2012-10-17", "Statement": statements})
 }
 
+/// The policy for collecting commitments, usage and prices ([`crate::collect`]): whoever assumes roles needs it with these, and every
+/// role without any.
+#[must_use]
+pub fn collection(roles: &[String]) -> Value {
+    let reads = Call::ALL
+        .iter()
+        .filter(|call| call.collects() && call.reach() != Reach::Roles);
+    let mut reads: Vec<String> = reads.map(|call| action(*call)).collect();
+    reads.sort();
+    let mut statements = vec![json!({"Sid": "Collect", "Effect": "Allow", "Action": reads, "Resource": "*"})];
+    if !roles.is_empty() {
+        let assumes = actions(Reach::Roles);
+        statements.push(json!({"Sid": "Accounts", "Effect": "Allow", "Action": assumes, "Resource": roles}));
+    }
+    json!({"Version": "2012-10-17", "Statement": statements})
+}
+
 /// Every action that a policy allows.
 #[must_use]
 pub fn allowed(document: &Value) -> std::collections::BTreeSet<String> {

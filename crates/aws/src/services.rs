@@ -26,7 +26,10 @@ fn text<'v>(value: &'v Value, key: &str) -> &'v str {
 impl Client {
     /// The value of a parameter; none if there is no such parameter.
     pub(crate) async fn parameter(&self, name: &str) -> Result<Option<String>, Error> {
-        match self.json(Call::GetParameter, &json!({"Name": name})).await {
+        match self
+            .json::<Value>(Call::GetParameter, &json!({"Name": name}))
+            .await
+        {
             Ok(answer) => {
                 let value = answer.pointer("/Parameter/Value").and_then(Value::as_str);
                 Ok(value.map(str::to_owned))
@@ -38,7 +41,7 @@ impl Client {
 
     /// The address of a queue.
     pub async fn queue_url(&self, name: &str) -> Result<String, Error> {
-        let answer = self.json(Call::GetQueueUrl, &json!({"QueueName": name})).await?;
+        let answer: Value = self.json(Call::GetQueueUrl, &json!({"QueueName": name})).await?;
         Ok(text(&answer, "QueueUrl").to_owned())
     }
 
@@ -47,7 +50,7 @@ impl Client {
         let request = json!({
             "QueueUrl": queue, "MaxNumberOfMessages": 10, "WaitTimeSeconds": seconds, "VisibilityTimeout": 20,
         });
-        let answer = self.json(Call::ReceiveMessage, &request).await?;
+        let answer: Value = self.json(Call::ReceiveMessage, &request).await?;
         let messages = answer.get("Messages").and_then(Value::as_array);
         let messages = messages.into_iter().flatten().map(|one| Message {
             body: text(one, "Body").to_owned(),
@@ -64,7 +67,9 @@ impl Client {
             .map(|(at, one)| json!({"Id": at.to_string(), "ReceiptHandle": one.receipt}))
             .collect();
         let request = json!({"QueueUrl": queue, "Entries": entries});
-        self.json(Call::DeleteMessage, &request).await.map(|_| ())
+        self.json::<Value>(Call::DeleteMessage, &request)
+            .await
+            .map(|_| ())
     }
 
     /// The roles of an instance profile; none if there is no such profile.

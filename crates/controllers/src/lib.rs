@@ -24,6 +24,7 @@ macro_rules! seeded {
 
 mod act;
 pub mod embedded;
+pub mod export;
 mod feed;
 mod lease;
 mod metrics;

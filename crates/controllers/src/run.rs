@@ -413,7 +413,11 @@ async fn provision(client: Client, settings: &Settings, fence: Fence) -> Result<
             let catalogue = Arc::clone(&settings.catalogue);
             let clock = standalone::Clock::default();
             let gate = settings.node_overlay_gate;
-            Box::pin(standalone::run_beside(client, catalogue, gate, clock, shown)).await;
+            let meters = settings.metrics.provisioning.clone();
+            Box::pin(standalone::run_beside(
+                client, catalogue, gate, clock, meters, shown,
+            ))
+            .await;
             Ok(())
         }
         None => std::future::pending().await,

@@ -13,7 +13,10 @@ use axum::http::{StatusCode, header};
 use axum::routing::{get, post};
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::spawn_blocking;
+use veneer_inventory::series::CONTENT_TYPE;
 
+use crate::export::{Exported, clock};
 use crate::standalone::Pending;
 use crate::watch_ages::WatchAges;
 use crate::{Decisions, Metrics};
@@ -155,6 +158,18 @@ fn observers(metrics: &Metrics, decisions: &Decisions, pending: &Pending) -> Rou
         .route("/debug/pending", get(wait))
 }
 
+/// `/healthz` and `/readyz` of an exporter.
+fn exporter_probes(exported: &Exported) -> Router {
+    let exported = exported.clone();
+    let ready = async move || match exported.trouble() {
+        None => (StatusCode::OK, "ok\n".to_owned()),
+        Some(trouble) => (StatusCode::SERVICE_UNAVAILABLE, format!("{trouble}\n")),
+    };
+    Router::new()
+        .route("/healthz", get(async || "ok\n"))
+        .route("/readyz", get(ready))
+}
+
 /// A server that listens already and answers once it runs.
 #[derive(Debug)]
 pub struct Server {
@@ -212,6 +227,44 @@ impl Server {
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready));
         Self::bind("--health-probe-bind-address", address, router).await
+    }
+
+    /// The server of an exporter on `address`, or none if that is `0`: `/metrics`, `/debug/inventory`, `/debug/bill` and the probes.
+    pub async fn exporter(address: &str, exported: &Exported) -> Result<Option<Self>, ServeError> {
+        let [metrics, inventory, bill] = [(); 3].map(|()| exported.clone());
+        // Thousands of instances take a while, and a probe must not wait for that.
+        let made = async |make: Box<dyn FnOnce() -> String + Send>, kind| match spawn_blocking(make).await {
+            Ok(body) => (StatusCode::OK, [(header::CONTENT_TYPE, kind)], body),
+            Err(error) => {
+                let kind = [(header::CONTENT_TYPE, "text/plain")];
+                (StatusCode::INTERNAL_SERVER_ERROR, kind, error.to_string())
+            }
+        };
+        let router = exporter_probes(exported)
+            .route(
+                "/metrics",
+                get(async move || made(Box::new(move || metrics.text(clock())), CONTENT_TYPE).await),
+            )
+            .route(
+                "/debug/inventory",
+                get(async move || {
+                    made(
+                        Box::new(move || inventory.inventory_json(clock())),
+                        "application/json",
+                    )
+                    .await
+                }),
+            )
+            .route(
+                "/debug/bill",
+                get(async move || made(Box::new(move || bill.bill_json(clock())), "application/json").await),
+            );
+        Self::bind(METRICS_OPTION, address, router).await
+    }
+
+    /// The server of an exporter's probes on `address`, or none if that is `0`.
+    pub async fn exporter_probes(address: &str, exported: &Exported) -> Result<Option<Self>, ServeError> {
+        Self::bind("--health-probe-bind-address", address, exporter_probes(exported)).await
     }
 
     async fn bind(option: &'static str, text: &str, router: Router) -> Result<Option<Self>, ServeError> {

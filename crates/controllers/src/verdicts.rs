@@ -9,6 +9,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 use veneer_engine::overlay::Verdict;
+use veneer_engine::overlay::advice::matches_nothing;
 use veneer_engine::overlay::status::{Finding, Plan};
 
 use crate::act::{Action, Failure, StatusWrite, Writer};
@@ -149,7 +150,7 @@ impl Controller {
     }
 }
 
-/// One line per change of mind.
+/// One line per changed verdict.
 fn log(plan: &Plan, evaluated: &Evaluated) {
     for &at in &plan.new_verdicts {
         let overlay = evaluated.evaluation.overlay_name(at);
@@ -159,7 +160,16 @@ fn log(plan: &Plan, evaluated: &Evaluated) {
             .get(at)
             .map_or(0, |effect| effect.matched.iter().sum());
         match evaluated.evaluation.verdicts().get(at) {
-            Some(Verdict::Ready) => info!(overlay, matched_offerings = matched, "in force"),
+            Some(Verdict::Ready) => match matches_nothing(&evaluated.evaluation, at) {
+                None => info!(overlay, matched_offerings = matched, "in force"),
+                Some(advice) => warn!(
+                    overlay,
+                    field = advice.field,
+                    "valid, but changes nothing: {}; {}",
+                    advice.message,
+                    advice.fix
+                ),
+            },
             Some(Verdict::Conflict(conflict)) => {
                 warn!(
                     overlay,

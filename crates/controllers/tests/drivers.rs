@@ -260,9 +260,9 @@ async fn a_restored_etcd_is_believed_and_not_fought_with() {
 async fn grant_without_pods(admin: &Client, user: &str) {
     let all = ["*"];
     let rules = json!([
-        {"apiGroups": ["karpenter.sh", "karpenter.kwok.sh", "apps", "policy", "storage.k8s.io", "events.k8s.io"],
+        {"apiGroups": ["karpenter.sh", "karpenter.kwok.sh", "apps", "batch", "policy", "storage.k8s.io", "events.k8s.io"],
             "resources": all, "verbs": all},
-        {"apiGroups": [""], "resources": ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "pods/eviction"],
+        {"apiGroups": [""], "resources": ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "pods/eviction"],
             "verbs": all}]);
     let pods = json!([{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": all}]);
     for (name, rules) in [("all-but-pods", rules), ("pods", pods)] {

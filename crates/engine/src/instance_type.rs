@@ -3,6 +3,7 @@
 //! An [`InstanceType`] is a shape (labels, capacity, overhead); an [`Offering`] is one way to buy it (capacity
 //! type, zone, reservation) at a price. Labels are interned in the vocabulary of the [`Catalogue`] that holds them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::labels::{self, LabelRules};
@@ -20,6 +21,16 @@ pub struct Catalogue {
     pub rules: LabelRules,
     /// The types, in the order of their source. A name may occur more than once (one entry per operating system).
     pub types: Vec<InstanceType>,
+    /// The names of the types that can hibernate, where the source says so.
+    pub hibernation: Option<BTreeSet<Arc<str>>>,
+}
+
+impl Catalogue {
+    /// Whether a type can hibernate, as far as the source of the catalogue says.
+    #[must_use]
+    pub fn can_hibernate(&self, instance_type: &str) -> Option<bool> {
+        Some(self.hibernation.as_ref()?.contains(instance_type))
+    }
 }
 
 /// A shape that can be launched.

@@ -6,6 +6,7 @@
 
 pub mod bitset;
 pub mod catalogue;
+pub mod cluster;
 pub mod cron;
 pub mod disruption;
 pub mod explain;

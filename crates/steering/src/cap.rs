@@ -9,47 +9,103 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use veneer_api::labels::{karpenter, kubernetes, veneer};
-use veneer_api::{NodeClaim, NodeOverlay, Operator};
-use veneer_engine::disruption::Decision;
-use veneer_engine::labels::ON_DEMAND;
-use veneer_engine::plan::{Action, Plan, Snapshot, is_deleting, label, name};
+use veneer_api::NodeOverlay;
+use veneer_engine::cluster::{CommitmentHeadroom, Commitments, Need};
+use veneer_engine::plan::{Action, Plan, Snapshot, name};
 use veneer_engine::provision::{LaunchOption, Market};
 
 use crate::commitments::{Kind, Ledger, Target};
 use crate::decisions::{Machine, NOTHING, cover, price_launches};
+use crate::machines::of_claims;
 use crate::overlays::{Purpose, purpose};
+
+/// What is left of the commitments that overlays steer to, beside everything that runs or is being launched already.
+#[derive(Clone, Debug, Default)]
+pub struct CommitmentBalances {
+    /// By the name of the overlay, the number of its commitment.
+    by_overlay: BTreeMap<String, usize>,
+    /// The kind of each commitment, and what is left of it.
+    balances: Vec<(Kind, f64)>,
+}
+
+impl CommitmentBalances {
+    /// Those that the overlays of a snapshot stand for, beside what these machines use.
+    #[must_use]
+    pub fn new(machines: &[Machine], snapshot: &Snapshot, ledger: &Ledger) -> Self {
+        let steered = steered(snapshot);
+        let mut known = Self::default();
+        if steered.is_empty() {
+            return known;
+        }
+        let left = left(machines, ledger);
+        let mut numbers: BTreeMap<&Target, usize> = BTreeMap::new();
+        for (overlay, target) in &steered {
+            let Some(left) = left.get(target) else { continue };
+            let number = *numbers.entry(target).or_insert_with(|| {
+                known.balances.push((target.kind, *left));
+                known.balances.len() - 1
+            });
+            known.by_overlay.insert((*overlay).to_owned(), number);
+        }
+        known
+    }
+}
+
+impl Commitments for CommitmentBalances {
+    fn need(&self, overlay: &str, list_price: f64) -> Option<Need> {
+        let commitment = *self.by_overlay.get(overlay)?;
+        let amount = match self.balances.get(commitment)? {
+            // A reservation covers one instance, whatever that costs.
+            (Kind::ReservedInstance, _) => 1.0,
+            _ => list_price,
+        };
+        Some(Need { commitment, amount })
+    }
+
+    fn left(&self, commitment: usize) -> f64 {
+        self.balances.get(commitment).map_or(0.0, |(_, left)| *left)
+    }
+}
 
 /// Puts the options of all launches of a plan into the order of what they would really cost.
 pub fn apply(plan: &mut Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) {
-    let steered = steered(snapshot);
-    if steered.is_empty() {
+    let launches = plan.actions.iter().filter_map(|action| match action {
+        Action::Launch { claim, .. } => Some(name(&claim.metadata)),
+        _ => None,
+    });
+    // These are charged one after the other.
+    let launches: BTreeSet<&str> = launches.collect();
+    if launches.is_empty() {
         return;
     }
-    let mut left = left(plan, snapshot, ledger, market);
+    let others = of_claims(
+        snapshot,
+        |it| market.on_demand_price(it),
+        |claim| !launches.contains(name(&claim.metadata)),
+    );
+    let known = CommitmentBalances::new(&others, snapshot, ledger);
+    if known.balances.is_empty() {
+        return;
+    }
+    let mut headroom = CommitmentHeadroom::new(Some(&known));
     for action in &mut plan.actions {
         let Action::Launch { options, .. } = action else {
             continue;
         };
-        let target = |option: &LaunchOption| steered.get(option.overlay.as_deref()?);
-        let price = |option: &LaunchOption| match target(option)
-            .and_then(|target| Some((target, left.get(target)?)))
-        {
+        let need = |option: &LaunchOption, headroom: &CommitmentHeadroom<'_>| {
+            headroom.need(option.overlay.as_deref()?, option.list_price)
+        };
+        let price = |option: &LaunchOption| match need(option, &headroom) {
             // Nothing is known about the commitment: doubt changes no price.
             None => option.price,
-            Some((target, left)) => real_price(option, target.kind, *left),
+            Some(need) => {
+                let kind = known.balances.get(need.commitment).map(|(kind, _)| *kind);
+                real_price(option, kind, headroom.left(need.commitment))
+            }
         };
         options.sort_by_cached_key(|option| ordered(price(option)));
-        let charged = options
-            .first()
-            .and_then(|first| Some((target(first)?.clone(), first.list_price)));
-        if let Some((target, list_price)) = charged
-            && let Some(left) = left.get_mut(&target)
-        {
-            *left -= match target.kind {
-                Kind::ReservedInstance => 1.0,
-                _ => list_price,
-            };
+        if let Some(need) = options.first().and_then(|first| need(first, &headroom)) {
+            headroom.take(need);
         }
     }
 }
@@ -62,55 +118,6 @@ fn steered(snapshot: &Snapshot) -> BTreeMap<&str, Target> {
         .collect()
 }
 
-/// Takes back replacements that are worth it only at the price of a commitment of which too little is left for them. Those
-/// that were found first come first. Says whether nothing remains of what was started.
-pub fn hold_back(decision: &mut Decision, snapshot: &Snapshot, ledger: &Ledger, market: &mut Market) -> bool {
-    let steered = steered(snapshot);
-    if steered.is_empty() || decision.started.is_empty() {
-        return false;
-    }
-    let mut left = left(&decision.plan, snapshot, ledger, market);
-    let (mut held, mut is_kept) = (BTreeSet::new(), Vec::new());
-    decision.plan.actions.retain(|action| {
-        let Action::CreateClaim(claim) = action else {
-            return true;
-        };
-        let annotations = claim.metadata.annotations.as_ref();
-        let replaces = annotations.and_then(|list| list.get(veneer::REPLACES));
-        let saves = replaces.and_then(|text| text.strip_prefix("underutilized "));
-        let fits = saves.is_none_or(|_| {
-            let option = market.options(claim, 1).into_iter().next();
-            let steers = |option: &LaunchOption| steered.get(option.overlay.as_deref()?).cloned();
-            let target = option.as_ref().and_then(steers);
-            // Nothing is known about the commitment: doubt changes no price.
-            let Some((left, kind)) = target.and_then(|target| Some((left.get_mut(&target)?, target.kind)))
-            else {
-                return true;
-            };
-            let needs = match kind {
-                Kind::ReservedInstance => 1.0,
-                _ => option.map_or(0.0, |option| option.list_price),
-            };
-            *left -= needs;
-            *left >= -NOTHING
-        });
-        if let Some(claims) = saves.filter(|_| !fits) {
-            held.extend(claims.split(' ').map(str::to_owned));
-        }
-        is_kept.push(fits);
-        fits
-    });
-    decision.plan.actions.retain(|action| match action {
-        Action::Announce(one) => !held.contains(&one.subject.target.name),
-        _ => true,
-    });
-    let mut is_kept = is_kept.into_iter();
-    decision
-        .started
-        .retain(|command| is_kept.by_ref().take(command.replacements).all(|kept| kept));
-    decision.started.is_empty()
-}
-
 /// What a machine takes of a plan at least, as a share of its list price: no discount of AWS is deeper than 72 %. What the
 /// discount of a plan really is, the metrics do not say.
 const DEEPEST: f64 = 0.28;
@@ -118,12 +125,8 @@ const DEEPEST: f64 = 0.28;
 /// The claims whose machines cost nothing more, since a commitment is paid whether they run or not: oldest first, as many
 /// as commitments may cover, wholly or partly. What cannot be known counts as paid for: doubt moves no node.
 #[must_use]
-pub fn paid_for(snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> BTreeSet<String> {
-    let claims = snapshot
-        .node_claims
-        .iter()
-        .filter(|claim| !is_deleting(&claim.metadata));
-    let mut machines: Vec<Machine> = claims.filter_map(|claim| machine(claim, market)).collect();
+pub fn paid_for(machines: &[Machine], ledger: &Ledger) -> BTreeSet<String> {
+    let mut machines: Vec<&Machine> = machines.iter().collect();
     machines.sort_by(|a, b| (a.created, &a.name).cmp(&(b.created, &b.name)));
     let mut taken: BTreeMap<&Target, f64> = BTreeMap::new();
     let mut paid = BTreeSet::new();
@@ -170,6 +173,12 @@ pub fn paid_for(snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> BTreeS
     paid
 }
 
+/// The machines of a snapshot that commitments may be charged with.
+#[must_use]
+pub fn charged(snapshot: &Snapshot, market: &Market) -> Vec<Machine> {
+    of_claims(snapshot, |it| market.on_demand_price(it), |_| true)
+}
+
 /// A key that sorts prices as numbers.
 fn ordered(price: f64) -> u64 {
     // Prices are not negative, and the bits of such numbers have their order.
@@ -183,15 +192,15 @@ fn target(overlay: &NodeOverlay) -> Option<Target> {
     }
 }
 
-fn real_price(option: &LaunchOption, kind: Kind, left: f64) -> f64 {
+fn real_price(option: &LaunchOption, kind: Option<Kind>, left: f64) -> f64 {
     let list = option.list_price;
     if list <= 0.0 {
         return option.price;
     }
     let left = match kind {
         // A reservation covers one instance, whatever that costs.
-        Kind::ReservedInstance if left >= 1.0 => list,
-        Kind::ReservedInstance => 0.0,
+        Some(Kind::ReservedInstance) if left >= 1.0 => list,
+        Some(Kind::ReservedInstance) => 0.0,
         _ => left,
     };
     let discount = 1.0 - option.price / list;
@@ -201,22 +210,9 @@ fn real_price(option: &LaunchOption, kind: Kind, left: f64) -> f64 {
         .unwrap_or(list)
 }
 
-/// What the commitments still cover beside everything that runs or is being launched already.
-fn left(plan: &Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> BTreeMap<Target, f64> {
-    let starting: BTreeSet<&str> = plan
-        .actions
-        .iter()
-        .filter_map(|action| match action {
-            Action::Launch { claim, .. } => Some(name(&claim.metadata)),
-            _ => None,
-        })
-        .collect();
-    let claims = snapshot
-        .node_claims
-        .iter()
-        .filter(|claim| !is_deleting(&claim.metadata) && !starting.contains(name(&claim.metadata)));
-    let machines: Vec<Machine> = claims.filter_map(|claim| machine(claim, market)).collect();
-    let used = cover(ledger, &machines);
+/// What the commitments still cover beside these machines.
+fn left(machines: &[Machine], ledger: &Ledger) -> BTreeMap<Target, f64> {
+    let used = cover(ledger, machines);
     let books = ledger.books.values().flatten();
     let balances = books.flat_map(|book| &book.balances);
     balances
@@ -226,37 +222,4 @@ fn left(plan: &Plan, snapshot: &Snapshot, ledger: &Ledger, market: &Market) -> B
             Some((target.clone(), balance.left - taken))
         })
         .collect()
-}
-
-/// A claim as a machine to pay for; one that is not launched yet, as the cheapest that it may become.
-fn machine(claim: &NodeClaim, market: &Market) -> Option<Machine> {
-    let required = |key: &str| {
-        let mut all = claim.spec.requirements.iter();
-        all.find(|one| one.key == key && one.operator == Operator::In)
-            .map_or(&[][..], |one| &one.values)
-    };
-    let may_be = |capacity_type: &str| match label(&claim.metadata, karpenter::CAPACITY_TYPE) {
-        Some(one) => one == capacity_type,
-        None => required(karpenter::CAPACITY_TYPE)
-            .iter()
-            .any(|one| one == capacity_type),
-    };
-    if !may_be(ON_DEMAND) {
-        return None;
-    }
-    let price = |instance_type: &str| market.on_demand_price(instance_type);
-    let (instance_type, price) = match label(&claim.metadata, kubernetes::INSTANCE_TYPE) {
-        Some(launched) => (launched, price(launched).unwrap_or_default()),
-        None => required(kubernetes::INSTANCE_TYPE)
-            .iter()
-            .filter_map(|one| Some((one.as_str(), price(one)?)))
-            .min_by(|a, b| a.1.total_cmp(&b.1))?,
-    };
-    let created = claim.metadata.creation_timestamp.as_ref();
-    Some(Machine {
-        name: name(&claim.metadata).to_owned(),
-        created: created.map(|at| at.0).unwrap_or_default(),
-        instance_type: instance_type.to_owned(),
-        price,
-    })
 }

@@ -8,36 +8,29 @@ use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use veneer_api::NodeClaim;
 use veneer_api::Pod;
+use veneer_engine::cluster::{Commitments, Index};
 use veneer_engine::disruption::{self, Command, Memory};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::{self, Policy};
 use veneer_engine::packing::{self, Reason};
-use veneer_engine::plan::{
-    Action, Plan, Snapshot, is_deleting, is_spare, is_spare_taint, is_used_spare, name, provider_id,
-};
+use veneer_engine::plan::{Action, ActionId, Plan, Snapshot, is_deleting, is_spare, is_used_spare, name};
 use veneer_engine::provision::{self, Batch, Market, Place, Window};
-use veneer_engine::taints::is_of_start;
 
-use crate::cap;
+use crate::cap::{self, CommitmentBalances};
 use crate::commitments::Ledger;
 use crate::nominate;
 use crate::refusals::{Disagreement, Refusals};
 use crate::regret::Regret;
 use crate::warm::promote::{self, Search};
-use crate::warm::{self, Mode, Spares};
+use crate::warm::{self, Mode, Promotion, Spares};
 
 /// How long a pod is believed to go where it was sent.
 const BELIEVED: SignedDuration = SignedDuration::from_secs(20);
 
 /// For how long the question which nodes can go waits until everything else has come to rest.
 const RESTLESS: SignedDuration = SignedDuration::from_secs(5);
-
-/// After this time a replacement is looked at again for which too little was left of a commitment.
-const HELD_BACK: SignedDuration = SignedDuration::from_mins(5);
 
 /// How a cluster is run.
 #[derive(Clone, Debug, Default)]
@@ -101,6 +94,8 @@ pub struct Cycle {
     /// Spares that were given to pods, with the time until which they are expected to come.
     given: BTreeMap<String, Timestamp>,
     search: Search,
+    /// What the pods of pools with spares need.
+    spare_needs: warm::Memory,
     lifecycle: lifecycle::Memory,
     disruption: Memory,
     rest: Rest,
@@ -112,7 +107,7 @@ pub struct Cycle {
 /// Whether what was ordered still differs from pass to pass.
 #[derive(Debug, Default)]
 struct Rest {
-    orders: Vec<String>,
+    orders: Vec<ActionId>,
     since: Option<Timestamp>,
 }
 
@@ -122,7 +117,7 @@ impl Rest {
     fn is_far(&mut self, plan: &Plan, now: Timestamp) -> bool {
         let orders = plan.actions.iter();
         let orders = orders.filter(|action| !matches!(action, Action::Announce(_)));
-        let orders: Vec<String> = orders.map(ToString::to_string).collect();
+        let orders: Vec<ActionId> = orders.map(Action::id).collect();
         let is_new = !orders.is_empty() && orders != self.orders;
         self.orders = orders;
         let since = *self.since.get_or_insert(now);
@@ -146,6 +141,7 @@ impl Cycle {
             ledger: None,
             given: BTreeMap::new(),
             search: Search::default(),
+            spare_needs: warm::Memory::default(),
             lifecycle: lifecycle::Memory::default(),
             disruption: Memory::default(),
             rest: Rest::default(),
@@ -180,12 +176,18 @@ impl Cycle {
     /// Looks once. `world` is a number that changes when something does, beside the pods, that may let refused pods
     /// in. The snapshot's nominations are filled in.
     pub fn pass(&mut self, snapshot: &mut Snapshot, world: u64, now: Timestamp) -> Pass {
-        let demand = provision::demand(snapshot);
+        let index = Index::of(
+            &snapshot.node_claims,
+            &snapshot.nodes,
+            &snapshot.node_pools,
+            &snapshot.instances,
+        );
+        let demand = provision::demand(snapshot, &index);
         self.given.retain(|_, until| *until > now);
         snapshot.nominations = self.nominations(&demand, now);
         self.market.update(snapshot);
         let mut pass = Pass::default();
-        let all_places = LazyCell::new(|| places(snapshot));
+        let all_places = LazyCell::new(|| places(&index));
         let place = |place: &str| all_places.get(place).copied().unwrap_or(Place::Gone);
         pass.disagreements = self.refusals.observe(
             snapshot,
@@ -201,9 +203,10 @@ impl Cycle {
         let others = (!refused.is_empty()).then(|| without(snapshot, &refused));
         let others = others.as_ref().unwrap_or(snapshot);
         // First, since pods wait for it.
-        let (gives_spares, mut kept) = self.warm(others, &mut pass, now);
+        let (gives_spares, mut kept) = self.warm((others, &index), &mut pass, now);
         pass.plan.extend(lifecycle::decide(
             snapshot,
+            &index,
             &mut self.market,
             &self.rules.policy,
             &mut self.lifecycle,
@@ -224,15 +227,19 @@ impl Cycle {
             return pass;
         }
         // Before the nodes join, or the scheduler is faster.
-        let mut plan = nominate::decide(snapshot, &self.batch, place, &mut self.nominated, now);
+        let mut plan = nominate::decide((snapshot, &index), &self.batch, place, &mut self.nominated, now);
         plan.extend(std::mem::take(&mut pass.plan));
         pass.plan = plan;
         let before = pass.plan.actions.len();
-        let is_extra = self.provision_refused(snapshot, place, &mut pass, now);
+        let is_extra = self.provision_refused((snapshot, &index), place, &mut pass, now);
         pass.waiting = demand.len();
         if !is_extra {
             let demand = demand.difference(&refused).cloned().collect();
-            self.provision(others, &demand, place, world, &mut pass, now);
+            if self.provision((others, &index), &demand, place, world, &mut pass, now) {
+                // How many spares there are is another question now.
+                kept = Plan::default();
+                kept.look_again(now);
+            }
         }
         self.pending.extend(self.refusals.reasons(snapshot));
         let mut new = pass.plan.actions.iter().skip(before);
@@ -256,25 +263,22 @@ impl Cycle {
             return pass;
         }
         snapshot.nominations = self.nominations(&demand, now);
+        let mut commitments = None;
         if let Some(ledger) = &self.ledger {
-            snapshot.paid_for = cap::paid_for(snapshot, ledger, &self.market);
+            let machines = cap::charged(snapshot, &self.market);
+            snapshot.paid_for = cap::paid_for(&machines, ledger);
+            commitments = Some(CommitmentBalances::new(&machines, snapshot, ledger));
         }
         snapshot.undone_moves = self.regret.held(now);
-        let mut decision = disruption::decide(
+        let decision = disruption::decide_within(
             snapshot,
+            &index,
             &mut self.market,
+            commitments.as_ref().map(|known| known as &dyn Commitments),
             &self.rules.disruption,
             &mut self.disruption,
             now,
         );
-        if let Some(ledger) = &self.ledger
-            && cap::hold_back(&mut decision, snapshot, ledger, &mut self.market)
-        {
-            // It would be found again and again, as long as nothing changes.
-            let until = now.checked_add(HELD_BACK).unwrap_or(now);
-            self.disruption.wait(until);
-            decision.plan.look_again = Some(until);
-        }
         pass.steps += decision.steps;
         for namespace in decision.held {
             let message = "Finding out whether the pods of this namespace could move takes too long, so nodes with its pods are \
@@ -298,7 +302,12 @@ impl Cycle {
 
     /// Gives spares to pods at once, without waiting for more of them, and keeps the number of spares; says whether
     /// any pods got some, and what keeps the number.
-    fn warm(&mut self, snapshot: &Snapshot, pass: &mut Pass, now: Timestamp) -> (bool, Plan) {
+    fn warm<'a>(
+        &mut self,
+        (snapshot, index): (&'a Snapshot, &Index<'a>),
+        pass: &mut Pass,
+        now: Timestamp,
+    ) -> (bool, Plan) {
         let any = snapshot
             .node_claims
             .iter()
@@ -306,12 +315,11 @@ impl Cycle {
         if !any && snapshot.overprovisioners.is_empty() {
             return (false, Plan::default());
         }
-        let mut spares = Spares::of(snapshot);
-        let promotion = self.search.find(snapshot, &spares, &mut self.market, now);
-        pass.plan.extend(promote::give(snapshot, &mut spares, &promotion));
-        let until = now.checked_add(BELIEVED).unwrap_or(now);
-        let places = promotion.expected.values().chain(&promotion.claims);
-        self.given.extend(places.map(|place| (place.clone(), until)));
+        let mut spares = Spares::with_index(snapshot, index);
+        let promotion = self
+            .search
+            .find(snapshot, &spares, &promote::AT_ONCE, &mut self.market, now);
+        let pods = self.give(snapshot, &mut spares, &promotion, pass, now);
         // What was started for pods is for them, also when another process did that.
         for spare in spares.used.values().flatten().filter(|spare| !spare.has_pods) {
             let until = spare.initialised().unwrap_or(now).checked_add(BELIEVED);
@@ -322,25 +330,51 @@ impl Cycle {
             let places = node.into_iter().chain([spare.name().to_owned()]);
             self.given.extend(places.map(|place| (place, until)));
         }
+        let kept = warm::keep(
+            snapshot,
+            &mut spares,
+            &mut self.market,
+            &mut self.spare_needs,
+            Mode::Standalone,
+            now,
+        );
+        (!pods.is_empty(), kept)
+    }
+
+    /// Opens the spares that pods get; says which pods.
+    fn give<'a>(
+        &mut self,
+        snapshot: &'a Snapshot,
+        spares: &mut Spares<'a>,
+        promotion: &Promotion,
+        pass: &mut Pass,
+        now: Timestamp,
+    ) -> BTreeSet<String> {
+        // Before all other writes to the same claims: pods are believed to come there.
+        let mut plan = promote::give(snapshot, spares, promotion);
+        plan.extend(std::mem::take(&mut pass.plan));
+        pass.plan = plan;
+        let until = now.checked_add(BELIEVED).unwrap_or(now);
+        let places = promotion.expected.values().chain(&promotion.claims);
+        self.given.extend(places.map(|place| (place.clone(), until)));
         let pods: BTreeSet<String> = promotion.expected.keys().cloned().collect();
         self.batch
             .decided(&pods, &promotion.expected, BELIEVED, self.rules.window, now);
-        let kept = warm::keep(snapshot, &mut spares, &mut self.market, Mode::Standalone, now);
-        (!pods.is_empty(), kept)
+        pods
     }
 
     /// Adds an extra node for pods that kube-scheduler refuses where they were expected, if it is time for one.
     fn provision_refused(
         &mut self,
-        snapshot: &Snapshot,
+        (snapshot, index): (&Snapshot, &Index<'_>),
         place: impl Fn(&str) -> Place,
         pass: &mut Pass,
         now: Timestamp,
     ) -> bool {
-        let Some(turn) = self.refusals.turn(snapshot, place, &mut pass.plan, now) else {
+        let Some(turn) = self.refusals.turn((snapshot, index), place, &mut pass.plan, now) else {
             return false;
         };
-        let alone = alone(snapshot, &turn.pods, turn.closed_nodes.clone());
+        let alone = alone((snapshot, index), &turn.pods, turn.closed_nodes.clone());
         let mut decided = provision::decide(&alone, &mut self.market, &self.rules.packing(), now);
         pass.steps += decided.steps;
         self.refusals.decided(snapshot, &turn, &mut decided, now);
@@ -352,16 +386,16 @@ impl Cycle {
         is_extra
     }
 
-    /// Adds what pending pods need, if their batch is complete, or when it will be.
+    /// Adds what pending pods need, if their batch is complete, or when it will be; says whether pods got spares.
     fn provision(
         &mut self,
-        snapshot: &Snapshot,
+        (snapshot, index): (&Snapshot, &Index<'_>),
         demand: &BTreeSet<String>,
         place: impl Fn(&str) -> Place,
         world: u64,
         pass: &mut Pass,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let window = self.rules.window;
         if !self.pending.is_empty() {
             let waiting: BTreeSet<String> = provision::waiting(snapshot).collect();
@@ -372,9 +406,15 @@ impl Cycle {
             if let Some(at) = again {
                 pass.plan.look_again(at);
             }
-            return;
+            return false;
         }
-        let nominated = nominate::standing(snapshot, &self.batch, now);
+        let mut spares = Spares::with_index(snapshot, index);
+        let promotion = promote::together(snapshot, &spares, &mut self.market, now);
+        let served = self.give(snapshot, &mut spares, &promotion, pass, now);
+        let rest = (!served.is_empty()).then(|| without(snapshot, &served));
+        let snapshot = rest.as_ref().unwrap_or(snapshot);
+        let demand: BTreeSet<String> = demand.difference(&served).cloned().collect();
+        let nominated = nominate::standing(snapshot, index, &self.batch, now);
         let undecided: BTreeSet<String> = demand
             .iter()
             .filter(|pod| !nominated.contains_key(*pod))
@@ -399,6 +439,7 @@ impl Cycle {
             places: decided.nominations.len(),
             pending: decided.pending,
         });
+        !served.is_empty()
     }
 }
 
@@ -411,8 +452,12 @@ fn without(snapshot: &Snapshot, pods: &BTreeSet<String>) -> Snapshot {
 }
 
 /// The snapshot with only these of the pods that need a place, and nodes that take none of them.
-fn alone(snapshot: &Snapshot, pods: &BTreeSet<String>, closed_nodes: BTreeSet<String>) -> Snapshot {
-    let mut others = provision::demand(snapshot);
+fn alone(
+    (snapshot, index): (&Snapshot, &Index<'_>),
+    pods: &BTreeSet<String>,
+    closed_nodes: BTreeSet<String>,
+) -> Snapshot {
+    let mut others = provision::demand(snapshot, index);
     others.retain(|pod| !pods.contains(pod));
     let mut alone = without(snapshot, &others);
     alone.closed_nodes = closed_nodes;
@@ -420,37 +465,27 @@ fn alone(snapshot: &Snapshot, pods: &BTreeSet<String>, closed_nodes: BTreeSet<St
 }
 
 /// Where pods may have been sent: nodes, and claims by their own names, as long as no node stands for them.
-fn places(snapshot: &Snapshot) -> BTreeMap<&str, Place> {
-    let claims = snapshot.node_claims.iter();
-    let claim_of: BTreeMap<&str, &Arc<NodeClaim>> = claims
-        .filter_map(|claim| Some((provider_id(claim)?, claim)))
-        .collect();
-    let mut open: BTreeSet<&str> = BTreeSet::new();
+fn places<'a>(index: &Index<'a>) -> BTreeMap<&'a str, Place> {
     let mut places: BTreeMap<&str, Place> = BTreeMap::new();
-    for node in snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata)) {
-        let spec = node.spec.as_ref();
-        let id = spec.and_then(|spec| spec.provider_id.as_deref());
-        let claim = id.and_then(|id| claim_of.get(id));
-        let startup = claim.map_or(&[][..], |claim| &claim.spec.startup_taints);
-        let keeps_pods_away = |taint: &Taint| {
-            let is_startup = |known: &Taint| known.key == taint.key && known.effect == taint.effect;
-            is_spare_taint(taint) || is_of_start(taint) || startup.iter().any(is_startup)
-        };
-        let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
-        let is_open = lifecycle::is_ready(node) && !taints.any(keeps_pods_away);
-        if is_open {
-            open.extend(id);
+    for machine in index.machines() {
+        for node in machine.nodes().iter().filter(|node| !is_deleting(&node.metadata)) {
+            let place = if machine.node_accepts_pods(node) {
+                Place::Open
+            } else {
+                Place::Coming
+            };
+            places.insert(name(&node.metadata), place);
         }
-        let place = if is_open { Place::Open } else { Place::Coming };
-        places.insert(name(&node.metadata), place);
     }
-    for claim in snapshot
-        .node_claims
-        .iter()
-        .filter(|claim| !is_deleting(&claim.metadata))
-    {
-        let is_open = provider_id(claim).is_some_and(|id| open.contains(id));
-        let place = if is_open { Place::Open } else { Place::Coming };
+    for (claim, machine) in index.claimed() {
+        if is_deleting(&claim.metadata) {
+            continue;
+        }
+        let place = if machine.accepts_pods() {
+            Place::Open
+        } else {
+            Place::Coming
+        };
         places.entry(name(&claim.metadata)).or_insert(place);
     }
     places
@@ -462,5 +497,37 @@ fn is_launch(action: &Action) -> bool {
         Action::CreateClaim(_) => true,
         Action::Announce(one) => one.reason == "SpareLaunched",
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use veneer_engine::plan::{NodeChange, Target};
+
+    use super::*;
+
+    #[test]
+    fn another_change_of_the_same_node_is_something_new() {
+        let order = |label: &str, version: &str| {
+            let mut plan = Plan::default();
+            plan.push(Action::PatchNode {
+                target: Target {
+                    name: "one".to_owned(),
+                    uid: "uid-one".to_owned(),
+                    resource_version: version.to_owned(),
+                    ..Target::default()
+                },
+                change: NodeChange {
+                    labels: BTreeMap::from([(label.to_owned(), "true".to_owned())]),
+                    ..NodeChange::default()
+                },
+            });
+            plan
+        };
+        let mut rest = Rest::default();
+        let now = Timestamp::UNIX_EPOCH;
+        assert!(rest.is_far(&order("a", "1"), now));
+        assert!(!rest.is_far(&order("a", "2"), now), "ordered again");
+        assert!(rest.is_far(&order("b", "2"), now));
     }
 }

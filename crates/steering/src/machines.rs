@@ -1,11 +1,17 @@
-//! The on-demand machines of a cluster: NodeClaims, also those in flight, and Nodes that have no claim.
+//! The machines of a cluster that commitments may pay for: NodeClaims, also those in flight, and Nodes that have no claim.
+//!
+//! Steering, launches and consolidation all count these, so none of them sees more left of a commitment than another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
+use veneer_engine::cluster::purchase::may_be_committed;
+use veneer_engine::cluster::uses_commitments;
 use veneer_engine::instance_type::Catalogue;
+use veneer_engine::plan::{Snapshot, is_deleting, label, name};
 
 use crate::decisions::Machine;
 
@@ -19,58 +25,67 @@ pub struct SeenMachine {
     created: Option<Timestamp>,
     /// The type, if it has been launched.
     instance_type: Option<String>,
-    /// The types that it may become.
+    /// The types that it may become, until it has been launched.
     candidates: Vec<String>,
-    is_spot: bool,
+    /// Whether it runs, or will, and is not spot.
+    uses_commitments: bool,
     /// The Node that a claim became.
     node: Option<String>,
 }
 
 impl SeenMachine {
-    /// One with these labels; `required` gives the values of a requirement with the operator In, and `node` is the Node
-    /// that a claim became.
+    /// One with these metadata. `required` gives the operators and values of the requirements for a label, `node` is the Node that a
+    /// claim became, and `is_off` says that nothing runs, or not for long.
     #[must_use]
     pub fn new(
-        name: &str,
-        created: Option<Timestamp>,
-        labels: &BTreeMap<String, String>,
-        required: impl Fn(&str) -> Vec<String>,
+        metadata: &ObjectMeta,
+        required: impl Fn(&str) -> Vec<(String, Vec<String>)>,
         node: Option<String>,
+        is_off: bool,
     ) -> Self {
-        let label = |key: &str| labels.get(key).cloned();
-        let capacity_types = match label(karpenter::CAPACITY_TYPE) {
-            Some(one) => vec![one],
-            None => required(karpenter::CAPACITY_TYPE),
-        };
-        // One that may become either will become what an overlay makes the cheaper one, so it counts.
-        let is_spot = capacity_types == [karpenter::CAPACITY_TYPE_SPOT]
-            || label(EKS_CAPACITY_TYPE).is_some_and(|one| one == "SPOT");
+        let capacity_types = required(karpenter::CAPACITY_TYPE);
+        let capacity_types = capacity_types.iter();
+        let capacity_types = capacity_types.map(|(operator, values)| (operator.as_str(), values.as_slice()));
+        let none = BTreeMap::new();
+        let labels = metadata.labels.as_ref().unwrap_or(&none);
+        let is_spot = label(metadata, EKS_CAPACITY_TYPE) == Some("SPOT");
+        let types = required(kubernetes::INSTANCE_TYPE).into_iter();
+        let types = types.filter(|(operator, _)| operator == "In");
         Self {
-            name: name.to_owned(),
-            created,
-            instance_type: label(kubernetes::INSTANCE_TYPE),
-            candidates: required(kubernetes::INSTANCE_TYPE),
-            is_spot,
+            name: name(metadata).to_owned(),
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            instance_type: label(metadata, kubernetes::INSTANCE_TYPE).map(str::to_owned),
+            candidates: types.flat_map(|(_, values)| values).collect(),
+            uses_commitments: !is_off && !is_spot && may_be_committed(labels, capacity_types),
             node,
         }
+    }
+
+    /// The Node of a machine.
+    #[must_use]
+    pub fn of_node(metadata: &ObjectMeta) -> Self {
+        Self::new(metadata, |_| Vec::new(), None, is_deleting(metadata))
     }
 }
 
 impl From<&NodeClaim> for SeenMachine {
     fn from(claim: &NodeClaim) -> Self {
-        let none = BTreeMap::new();
-        let required = |key: &str| -> Vec<String> {
-            let of_key = claim.spec.requirements.iter();
-            let of_key = of_key.filter(|one| one.key == key && one.operator.as_str() == "In");
-            of_key.flat_map(|one| one.values.iter().cloned()).collect()
-        };
-        Self::new(
-            claim.metadata.name.as_deref().unwrap_or_default(),
-            claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            claim.metadata.labels.as_ref().unwrap_or(&none),
-            required,
-            claim.status.as_ref().and_then(|status| status.node_name.clone()),
-        )
+        let instance_type = label(&claim.metadata, kubernetes::INSTANCE_TYPE).map(str::to_owned);
+        let uses_commitments = uses_commitments(claim);
+        let of_type = claim.spec.requirements.iter().filter(|one| {
+            instance_type.is_none()
+                && uses_commitments
+                && one.key == kubernetes::INSTANCE_TYPE
+                && one.operator.as_str() == "In"
+        });
+        Self {
+            name: name(&claim.metadata).to_owned(),
+            created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
+            candidates: of_type.flat_map(|one| one.values.iter().cloned()).collect(),
+            uses_commitments,
+            node: claim.status.as_ref().and_then(|status| status.node_name.clone()),
+            instance_type,
+        }
     }
 }
 
@@ -107,12 +122,30 @@ impl Prices {
     pub fn get(&self, instance_type: &str) -> Option<f64> {
         self.0.get(instance_type).copied()
     }
+}
 
-    fn cheapest<'a>(&self, candidates: &'a [String]) -> Option<&'a String> {
-        let price = |name: &&String| self.0.get(*name).copied().unwrap_or(f64::INFINITY);
-        candidates
-            .iter()
-            .min_by(|a, b| price(a).total_cmp(&price(b)).then(a.cmp(b)))
+/// The cheapest of some types; of those without a price the first by name.
+fn cheapest<'a>(candidates: &'a [String], price: &impl Fn(&str) -> Option<f64>) -> Option<&'a String> {
+    let order = |name: &str| price(name).unwrap_or(f64::INFINITY);
+    candidates
+        .iter()
+        .min_by(|a, b| order(a).total_cmp(&order(b)).then(a.cmp(b)))
+}
+
+impl SeenMachine {
+    /// What commitments may be charged with; one that is not launched yet, as the cheapest that it may become.
+    fn charged(&self, price: &impl Fn(&str) -> Option<f64>) -> Option<Machine> {
+        let instance_type = match &self.instance_type {
+            Some(launched) => launched,
+            None => cheapest(&self.candidates, price)?,
+        };
+        Some(Machine {
+            name: self.name.clone(),
+            created: self.created?,
+            instance_type: instance_type.clone(),
+            // A type that the catalogue does not know costs something, but nobody knows what.
+            price: price(instance_type).unwrap_or_default(),
+        })
     }
 }
 
@@ -124,19 +157,20 @@ pub fn machines<'a>(
 ) -> Vec<Machine> {
     let claimed: BTreeSet<&str> = claims.clone().filter_map(|claim| claim.node.as_deref()).collect();
     let unclaimed = nodes.filter(|node| !claimed.contains(node.name.as_str()));
-    let machine = |seen: &SeenMachine| {
-        let instance_type = match &seen.instance_type {
-            Some(launched) => launched,
-            None => prices.cheapest(&seen.candidates)?,
-        };
-        Some(Machine {
-            name: seen.name.clone(),
-            created: seen.created?,
-            instance_type: instance_type.clone(),
-            // A type that the catalogue does not know costs something, but nobody knows what.
-            price: prices.0.get(instance_type).copied().unwrap_or_default(),
-        })
-    };
-    let all = claims.chain(unclaimed).filter(|seen| !seen.is_spot);
-    all.filter_map(machine).collect()
+    let all = claims.chain(unclaimed).filter(|seen| seen.uses_commitments);
+    all.filter_map(|seen| seen.charged(&|name| prices.get(name)))
+        .collect()
+}
+
+/// Those of the claims of a snapshot that `counts` lets through.
+pub fn of_claims(
+    snapshot: &Snapshot,
+    price: impl Fn(&str) -> Option<f64>,
+    counts: impl Fn(&NodeClaim) -> bool,
+) -> Vec<Machine> {
+    let claims = snapshot.node_claims.iter();
+    let claims = claims.filter(|claim| counts(claim) && uses_commitments(claim));
+    claims
+        .filter_map(|claim| SeenMachine::from(&**claim).charged(&price))
+        .collect()
 }

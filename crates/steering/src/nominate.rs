@@ -20,13 +20,16 @@
 //! pod counts as waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::Pod;
 use veneer_api::labels::veneer;
+use veneer_engine::cluster::{Index, Machine};
 use veneer_engine::packing::Selector;
-use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, is_terminal, name, provider_id};
+use veneer_engine::plan::{Action, Plan, Snapshot, Target, is_deleting, is_terminal, name};
 use veneer_engine::provision::{Batch, Place, is_provisionable, preempts_on};
 
 /// How long a nomination is given to be seen before it is repeated.
@@ -58,7 +61,7 @@ pub struct Memory {
 /// The nominations that are missing, and those that are to be withdrawn.
 #[must_use]
 pub fn decide(
-    snapshot: &Snapshot,
+    (snapshot, index): (&Snapshot, &Index<'_>),
     batch: &Batch,
     place_of: impl Fn(&str) -> Place,
     memory: &mut Memory,
@@ -72,7 +75,7 @@ pub fn decide(
         memory.told.clear();
         return plan;
     }
-    let node_of = nodes_by_place(snapshot);
+    let node_of = nodes_by_place(index);
     let hard_spreads = hard_spreads(snapshot);
     let mut known = BTreeMap::new();
     for pod in waiting() {
@@ -161,7 +164,12 @@ fn withdraw_stalled_preemptions(snapshot: &Snapshot, memory: &mut Memory, plan: 
 
 /// Pods that kube-scheduler was told the node that they are still believed to come to, by uid, with that node.
 #[must_use]
-pub fn standing(snapshot: &Snapshot, batch: &Batch, now: Timestamp) -> BTreeMap<String, String> {
+pub fn standing(
+    snapshot: &Snapshot,
+    index: &Index<'_>,
+    batch: &Batch,
+    now: Timestamp,
+) -> BTreeMap<String, String> {
     let told = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
     let told: BTreeMap<&str, &str> = told
         .filter_map(|pod| Some((pod.metadata.uid.as_deref()?, nominated(pod)?)))
@@ -169,7 +177,7 @@ pub fn standing(snapshot: &Snapshot, batch: &Batch, now: Timestamp) -> BTreeMap<
     if told.is_empty() {
         return BTreeMap::new();
     }
-    let node_of = nodes_by_place(snapshot);
+    let node_of = nodes_by_place(index);
     let believed = batch.believed(now);
     believed
         .filter(|(pod, place)| {
@@ -180,19 +188,22 @@ pub fn standing(snapshot: &Snapshot, batch: &Batch, now: Timestamp) -> BTreeMap<
         .collect()
 }
 
-/// The names of nodes, by their own names and by those of their claims.
-fn nodes_by_place(snapshot: &Snapshot) -> BTreeMap<&str, &str> {
-    let nodes = snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata));
-    let by_provider: BTreeMap<&str, &str> = nodes
-        .clone()
-        .filter_map(|node| Some((node.spec.as_ref()?.provider_id.as_deref()?, name(&node.metadata))))
+/// The names of nodes that stay, by their own names and by those of their claims.
+fn nodes_by_place<'a>(index: &Index<'a>) -> BTreeMap<&'a str, &'a str> {
+    let stays = |node: &&&'a Arc<Node>| !is_deleting(&node.metadata);
+    let mut node_of: BTreeMap<&str, &str> = index
+        .claimed()
+        .filter_map(|(claim, machine)| {
+            let node = machine.nodes().iter().find(stays)?;
+            Some((name(&claim.metadata), name(&node.metadata)))
+        })
         .collect();
-    let mut node_of: BTreeMap<&str, &str> = snapshot
-        .node_claims
-        .iter()
-        .filter_map(|claim| Some((name(&claim.metadata), *by_provider.get(provider_id(claim)?)?)))
-        .collect();
-    node_of.extend(nodes.map(|node| (name(&node.metadata), name(&node.metadata))));
+    let nodes = index.machines().iter().flat_map(Machine::nodes);
+    node_of.extend(
+        nodes
+            .filter(stays)
+            .map(|node| (name(&node.metadata), name(&node.metadata))),
+    );
     node_of
 }
 

@@ -21,11 +21,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::Pod;
 use veneer_api::labels::veneer;
+use veneer_engine::cluster::{Index, Machine};
 use veneer_engine::lifecycle::is_ready;
 use veneer_engine::packing::{Reason, scheduling_class};
 use veneer_engine::plan::{
     Action, Announcement, Plan, Snapshot, Subject, Target, is_daemon_pod, is_deleting, is_terminal, name,
-    provider_id,
 };
 use veneer_engine::provision::{Place, Provisioned, is_provisionable};
 
@@ -286,7 +286,7 @@ impl Refusals {
     /// The class for which an extra node may be launched now; says in `plan` when to look again if there is none yet.
     pub fn turn(
         &mut self,
-        snapshot: &Snapshot,
+        (snapshot, index): (&Snapshot, &Index<'_>),
         state: impl Fn(&str) -> Place,
         plan: &mut Plan,
         now: Timestamp,
@@ -294,7 +294,7 @@ impl Refusals {
         if self.classes.is_empty() {
             return None;
         }
-        let extras = unused_extras(snapshot);
+        let extras = unused_extras(snapshot, index);
         let mut turn = None;
         for (id, class) in &mut self.classes {
             let has_helped = class
@@ -443,27 +443,24 @@ fn class_of(claim: &NodeClaim) -> Option<u64> {
 }
 
 /// The extra nodes that no pod but those of DaemonSets has come to.
-fn unused_extras(snapshot: &Snapshot) -> Vec<&Arc<NodeClaim>> {
-    let claims = snapshot.node_claims.iter();
-    let mut extras: Vec<&Arc<NodeClaim>> = claims
-        .filter(|claim| class_of(claim).is_some() && !is_deleting(&claim.metadata))
+fn unused_extras<'a>(snapshot: &Snapshot, index: &Index<'a>) -> Vec<&'a Arc<NodeClaim>> {
+    let mut extras: Vec<(&Arc<NodeClaim>, &Machine<'a>)> = index
+        .claimed()
+        .filter(|(claim, _)| class_of(claim).is_some() && !is_deleting(&claim.metadata))
         .collect();
     if extras.is_empty() {
-        return extras;
+        return Vec::new();
     }
     let pods = snapshot.pods.iter();
     let used: BTreeSet<&str> = pods
         .filter(|pod| !is_daemon_pod(pod) && !is_terminal(pod))
         .filter_map(|pod| node_of(pod))
         .collect();
-    let used: BTreeSet<&str> = snapshot
-        .nodes
-        .iter()
-        .filter(|node| used.contains(name(&node.metadata)))
-        .filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
-        .collect();
-    extras.retain(|claim| provider_id(claim).is_none_or(|id| !used.contains(id)));
-    extras
+    extras.retain(|(_, machine)| {
+        let mut nodes = machine.nodes().iter();
+        !nodes.any(|node| used.contains(name(&node.metadata)))
+    });
+    extras.into_iter().map(|(claim, _)| claim).collect()
 }
 
 /// Whether a node has been ready for so long that kube-scheduler has looked at it.

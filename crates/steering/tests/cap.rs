@@ -15,12 +15,10 @@ use serde_json::json;
 use support::REGION;
 use veneer_api::{NodeClaim, NodePool, Pod};
 use veneer_engine::catalogue::aws;
-use veneer_engine::disruption::{Command, Decision};
-use veneer_engine::plan::{
-    Action, Announcement, NodeClass, Plan, Snapshot, Subject, Target as EngineTarget, name,
-};
+use veneer_engine::cluster::CommitmentHeadroom;
+use veneer_engine::plan::{Action, NodeClass, Plan, Snapshot, name};
 use veneer_engine::provision::Market;
-use veneer_steering::cap;
+use veneer_steering::cap::{self, CommitmentBalances};
 use veneer_steering::commitments::{Balance, Book, Certainty, Doubt, Kind, Ledger, Target};
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
@@ -146,107 +144,40 @@ fn only_as_many_launches_as_there_are_reservations_are_drawn_to_them() {
     assert_eq!(launched(0.9), ["c5.xlarge", "c5.xlarge", "c5.xlarge"]);
 }
 
-/// What is left of a decision to replace nodes `a` and `b` by a new machine each: the nodes that are told of, those that
-/// are replaced, those of the commands, and whether nothing was started.
-fn held_back(
-    target: &Target,
-    left: Result<f64, Doubt>,
-    reason: &'static str,
-) -> (Vec<String>, Vec<String>, Vec<String>, bool) {
+/// What a search may draw for replacements of m5.xlarge at its price with the overlay: how many there is enough for.
+fn covered(target: &Target, left: Result<f64, Doubt>) -> Option<usize> {
     let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
     let snapshot = snapshot(target);
     market.update(&snapshot);
-    let mut decision = Decision::default();
-    for node in ["a", "b"] {
-        let pool = &snapshot.node_pools[0].spec.template.spec;
-        let claim: NodeClaim = serde_json::from_value(json!({
-            "metadata": {"name": format!("instead-of-{node}"), "labels": {"karpenter.sh/nodepool": "default"},
-                "annotations": {"veneer.io/replaces": format!("{reason} 1 {node}")}},
-            "spec": {"nodeClassRef": pool.node_class_ref, "requirements": pool.requirements}}))
-        .unwrap();
-        decision.plan.push(Action::Announce(Announcement {
-            subject: Subject {
-                api_version: "karpenter.sh/v1",
-                kind: "NodeClaim",
-                target: EngineTarget {
-                    name: node.to_owned(),
-                    ..EngineTarget::default()
-                },
-            },
-            is_warning: false,
-            reason: "Disrupting",
-            message: String::new(),
-        }));
-        decision.plan.push(Action::CreateClaim(Box::new(claim)));
-        decision.started.push(Command {
-            reason,
-            nodes: vec![node.to_owned()],
-            replacements: 1,
-            replacement: None,
-            saving: 0.1,
-            moves: Vec::new(),
-        });
-    }
-    let is_nothing = cap::hold_back(&mut decision, &snapshot, &ledger(target, left), &mut market);
-    let (mut told, mut replaced) = (Vec::new(), Vec::new());
-    for action in &decision.plan.actions {
-        match action {
-            Action::Announce(one) => told.push(one.subject.target.name.clone()),
-            Action::CreateClaim(claim) => {
-                replaced.push(claim.metadata.name.clone().unwrap().replace("instead-of-", ""));
-            }
-            _ => {}
-        }
-    }
-    let started = decision.started.iter().flat_map(|one| one.nodes.clone());
-    (told, replaced, started.collect(), is_nothing)
-}
-
-#[test]
-fn replacements_that_a_commitment_does_not_cover_are_taken_back() {
-    let only = |nodes: &[&str]| {
-        let nodes: Vec<String> = nodes.iter().map(|node| (*node).to_owned()).collect();
-        (nodes.clone(), nodes.clone(), nodes.clone(), nodes.is_empty())
-    };
-    let plan = |left| held_back(&m5(), left, "underutilized");
-    assert_eq!(plan(Ok(10.0)), only(&["a", "b"]));
-    // An m5.xlarge costs $0.192/h.
-    assert_eq!(plan(Ok(0.2)), only(&["a"]));
-    assert_eq!(plan(Ok(0.1)), only(&[]));
-    let doubt = Doubt::Incomplete("nobody knows".to_owned());
-    assert_eq!(plan(Err(doubt)), only(&["a", "b"]), "doubt changes nothing");
-    assert_eq!(
-        held_back(&m5(), Ok(0.0), "drifted"),
-        only(&["a", "b"]),
-        "drift is no matter of price"
+    let known = CommitmentBalances::new(
+        &cap::charged(&snapshot, &market),
+        &snapshot,
+        &ledger(target, left),
     );
-    let reservation = |left| held_back(&Target::reserved("m5.xlarge", REGION), Ok(left), "underutilized");
-    assert_eq!(reservation(2.0), only(&["a", "b"]));
-    assert_eq!(reservation(1.0), only(&["a"]));
-    assert_eq!(reservation(0.0), only(&[]));
+    let mut headroom = CommitmentHeadroom::new(Some(&known));
+    let overlay = name(&snapshot.overlays[0].metadata);
+    assert_eq!(headroom.need("another", 0.192), None);
+    let need = headroom.need(overlay, 0.192)?;
+    let mut count = 0;
+    while headroom.has(need) {
+        headroom.take(need);
+        count += 1;
+    }
+    Some(count)
 }
 
 #[test]
-fn nothing_is_taken_back_where_nothing_is_steered() {
-    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
-    let (mut decision, snapshot) = (Decision::default(), snapshot(&m5()));
-    market.update(&snapshot);
-    let known = ledger(&m5(), Ok(0.0));
-    assert!(!cap::hold_back(&mut decision, &snapshot, &known, &mut market));
-    decision.started.push(Command {
-        reason: "empty",
-        nodes: vec!["a".to_owned()],
-        replacements: 0,
-        replacement: None,
-        saving: 0.1,
-        moves: Vec::new(),
-    });
-    let unsteered = Snapshot {
-        overlays: Vec::new(),
-        ..snapshot
-    };
-    assert!(!cap::hold_back(&mut decision, &unsteered, &known, &mut market));
-    assert_eq!(decision.started.len(), 1);
+fn as_many_replacements_are_covered_as_something_is_left_for() {
+    assert_eq!(covered(&m5(), Ok(0.5)), Some(2));
+    // An m5.xlarge costs $0.192/h.
+    assert_eq!(covered(&m5(), Ok(0.2)), Some(1));
+    assert_eq!(covered(&m5(), Ok(0.1)), Some(0));
+    let doubt = Doubt::Incomplete("nobody knows".to_owned());
+    assert_eq!(covered(&m5(), Err(doubt)), None, "doubt changes nothing");
+    let reservation = |left| covered(&Target::reserved("m5.xlarge", REGION), Ok(left));
+    assert_eq!(reservation(2.0), Some(2));
+    assert_eq!(reservation(1.0), Some(1));
+    assert_eq!(reservation(0.0), Some(0));
 }
 
 /// Claims of running machines, oldest first.
@@ -267,7 +198,8 @@ fn running(machines: &[(&str, &str, &str)]) -> Snapshot {
 fn paid_for(ledger: &Ledger, machines: &[(&str, &str, &str)]) -> Vec<String> {
     let market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
     let snapshot = running(machines);
-    cap::paid_for(&snapshot, ledger, &market).into_iter().collect()
+    let machines = cap::charged(&snapshot, &market);
+    cap::paid_for(&machines, ledger).into_iter().collect()
 }
 
 #[test]

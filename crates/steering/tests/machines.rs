@@ -30,8 +30,8 @@ fn node(name: &str, labels: &[(&str, &str)]) -> SeenMachine {
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
-    let created = Some("2026-01-01T00:00:00Z".parse().unwrap());
-    SeenMachine::new(name, created, &labels, |_| Vec::new(), None)
+    let metadata = json!({"name": name, "creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels});
+    SeenMachine::of_node(&serde_json::from_value(metadata).unwrap())
 }
 
 /// Name, type and price of what may be covered.

@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use spares::count;
 use veneer_engine::plan::{Action, NodeChange, label, name};
 use veneer_engine::provision::Market;
-use veneer_steering::warm::promote::{Promotion, Search, open_for_pods};
+use veneer_steering::warm::promote::{Promotion, SERVED, Search, open_for_pods};
 use veneer_steering::warm::{Spare, Spares, Stage};
 
 fn with_a_spare() -> Cluster {
@@ -34,7 +34,7 @@ fn find(cluster: &Cluster, search: &mut Search) -> Promotion {
     let mut market = Market::new(catalogue());
     market.update(&cluster.snapshot);
     let spares = Spares::of(&cluster.snapshot);
-    search.find(&cluster.snapshot, &spares, &mut market, cluster.now)
+    search.find(&cluster.snapshot, &spares, &SERVED, &mut market, cluster.now)
 }
 
 #[test]

@@ -21,7 +21,7 @@ use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, veneer};
 use veneer_engine::plan::{Action, Target, label};
 use veneer_engine::provision::Market;
-use veneer_steering::warm::{Mode, Spares, keep};
+use veneer_steering::warm::{Memory, Mode, Spares, keep};
 
 #[test]
 fn spares_expire_one_at_a_time() {
@@ -316,6 +316,7 @@ fn beside_karpenter(cluster: &Cluster) -> Vec<Action> {
         &cluster.snapshot,
         &mut spares,
         &mut market,
+        &mut Memory::default(),
         Mode::Companion,
         cluster.now,
     )

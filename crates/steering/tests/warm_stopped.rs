@@ -18,7 +18,7 @@ use cluster::Cluster;
 use serde_json::json;
 use spares::{count, instance_type, names, spec, taints};
 use veneer_api::labels::{karpenter, veneer};
-use veneer_engine::plan::{Action, condition_true, label, name};
+use veneer_engine::plan::{condition_true, label, name};
 
 #[test]
 fn stopped_spares_leave_the_cluster_and_start_when_pods_need_them() {
@@ -108,7 +108,12 @@ fn a_start_that_never_joins_is_given_up_after_the_registration_timeout() {
 
 #[test]
 fn a_spare_that_pods_get_before_its_launch_has_its_own_capacity_type_back() {
-    let mut cluster = Cluster::with_pool();
+    let mut cluster = Cluster::new();
+    cluster.pool("default", |pool| {
+        pool.spec.template.spec.requirements = serde_json::from_value(json!([
+            {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]}]))
+        .unwrap();
+    });
     cluster.overprovisioner("cold", spec(json!({"sizing": {"count": 1}, "state": "Stopped"})));
     let plan = cluster.decide();
     for action in plan.actions {
@@ -243,19 +248,16 @@ fn the_hybrid_uses_the_hottest_first_and_warms_up_behind() {
     for pod in 0..3 {
         cluster.pod(&format!("b{pod}"), "1500m");
     }
-    let plan = cluster.decide();
-    let made = plan
-        .actions
-        .iter()
-        .filter(|action| matches!(action, Action::CreateClaim(_)))
-        .count();
-    plan.actions.into_iter().for_each(|action| cluster.act(action));
-    assert_eq!(cluster.used("hot").len() + cluster.used("cold").len(), 4);
+    // First the running one, which needs no further pods to be waited for, and then the others for those that are left.
+    for used in [2, 4] {
+        let plan = cluster.decide();
+        plan.actions.into_iter().for_each(|action| cluster.act(action));
+        assert_eq!(cluster.used("hot").len() + cluster.used("cold").len(), used);
+    }
     cluster.settle();
-    assert!(
-        made > 0 && cluster.created.len() > created,
-        "only for the spares behind"
-    );
+    assert!(cluster.created.len() > created, "for the spares behind");
+    let own = cluster.claims(|claim| label(&claim.metadata, veneer::OVERPROVISIONED).is_none());
+    assert_eq!(own.len(), 0, "and only for those");
     assert_eq!(
         (cluster.spares("hot").len(), cluster.spares("cold").len()),
         (1, 3)
@@ -290,13 +292,21 @@ fn another_state_changes_the_spares_that_exist() {
     assert_eq!(names(&cluster.spares("warm")), spares);
     assert_eq!(cluster.calls[2..], ["start small", "start small"]);
     assert_eq!(taints(&cluster, &spares[0]), ["karpenter.sh/overprovisioned"]);
-    // What cannot hibernate, since it was not launched for it, is stopped.
+    // What cannot hibernate, since it was not launched for it, is stopped until another takes its place.
     cluster.overprovisioner(
         "warm",
         spec(json!({"sizing": {"count": 2}, "state": "Hibernated"})),
     );
     cluster.settle();
-    assert_eq!(cluster.calls[4..], ["stop", "stop"]);
+    let renewed = [
+        "stop",
+        "stop",
+        "delete expired",
+        "hibernate",
+        "delete expired",
+        "hibernate",
+    ];
+    assert_eq!(cluster.calls[4..], renewed);
 
     // Spot instances cannot be stopped, so others take their place.
     let mut cluster = Cluster::with_pool();

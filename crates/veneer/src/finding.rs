@@ -8,34 +8,40 @@ use veneer_engine::overlay::advice::{self, Level};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rule {
     Unreadable,
+    Refused,
     MalformedObject,
     UnsupportedVersion,
     MissingApiVersion,
     DuplicateObject,
     UnquotedValue,
     InvalidField,
+    InvalidPreference,
     Conflict,
     UnknownField,
     DraftField,
     UnknownTarget,
     UncappedPool,
+    NeverLaunches,
     Overlay(advice::Rule),
 }
 
 impl Rule {
-    const OWN: [Self; 12] = [
+    const OWN: [Self; 15] = [
         Self::Unreadable,
+        Self::Refused,
         Self::MalformedObject,
         Self::UnsupportedVersion,
         Self::MissingApiVersion,
         Self::DuplicateObject,
         Self::UnquotedValue,
         Self::InvalidField,
+        Self::InvalidPreference,
         Self::Conflict,
         Self::UnknownField,
         Self::DraftField,
         Self::UnknownTarget,
         Self::UncappedPool,
+        Self::NeverLaunches,
     ];
 
     /// Every rule.
@@ -49,6 +55,7 @@ impl Rule {
         use Level::{Error, Warning};
         match self {
             Self::Unreadable => ("unreadable", Error, "the text is no YAML and no JSON"),
+            Self::Refused => ("refused", Error, "the API server refuses the object"),
             Self::MalformedObject => (
                 "malformed-object",
                 Error,
@@ -66,7 +73,16 @@ impl Rule {
                 Error,
                 "a number stands where the API server wants text",
             ),
-            Self::InvalidField => ("invalid-field", Error, "a field has a value that is refused"),
+            Self::InvalidField => (
+                "invalid-field",
+                Error,
+                "a field has a value that Karpenter or Veneer refuses",
+            ),
+            Self::InvalidPreference => (
+                "invalid-preference",
+                Error,
+                "an annotation that asks for a preference cannot be read",
+            ),
             Self::Conflict => (
                 "conflict",
                 Error,
@@ -87,6 +103,11 @@ impl Rule {
                 "uncapped-pool",
                 Warning,
                 "nothing bounds the size of the nodes that the pool launches",
+            ),
+            Self::NeverLaunches => (
+                "never-launches",
+                Warning,
+                "accepted, but nothing can ever be launched with it",
             ),
             Self::Overlay(rule) => (rule.id(), rule.level(), rule.summary()),
         }

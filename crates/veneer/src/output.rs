@@ -1,7 +1,9 @@
 //! How results are written: to a locked standard output, so that a closed pipe is an error value and not a panic.
 
 use std::fmt;
+use std::fs::{self, File};
 use std::io::{self, BufWriter, StdoutLock, Write};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context, Result};
@@ -97,4 +99,57 @@ fn peak_rss_mib() -> Option<f64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: f64 = line.trim().trim_end_matches("kB").trim().parse().ok()?;
     Some((kib / 1024.0 * 10.0).round() / 10.0)
+}
+
+/// Writes a file that takes the place of an older one only when it is complete: a failure leaves the older one as it was.
+pub(crate) fn replace_file<T>(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> Result<T>,
+) -> Result<T> {
+    let cannot = || format!("cannot write {}", path.display());
+    // A device or a pipe has no older content, and nothing can take its place.
+    let in_place = fs::metadata(path).is_ok_and(|metadata| !metadata.is_file());
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = if in_place {
+        path.to_owned()
+    } else {
+        PathBuf::from(name)
+    };
+    let written = (|| {
+        let mut out = BufWriter::new(File::create(&partial).with_context(cannot)?);
+        let result = write(&mut out)?;
+        out.flush().with_context(cannot)?;
+        if !in_place {
+            out.get_ref().sync_all().with_context(cannot)?;
+            fs::rename(&partial, path).with_context(cannot)?;
+        }
+        Ok(result)
+    })();
+    if written.is_err() && !in_place {
+        let _ = fs::remove_file(&partial);
+    }
+    written
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_only_by_a_complete_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a");
+        fs::write(&path, "old").unwrap();
+        let failed: Result<()> = replace_file(&path, |out| {
+            out.write_all(b"half")?;
+            anyhow::bail!("no cluster answers")
+        });
+        assert!(failed.is_err());
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        replace_file(&path, |out| Ok(out.write_all(b"new")?)).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();
+        assert_eq!(left.len(), 1);
+    }
 }

@@ -14,7 +14,7 @@ use veneer_engine::overlay::{
 };
 
 use crate::finding::{Finding, Rule};
-use crate::input::objects::{Objects, Sourced};
+use crate::input::objects::{MadeOf, Objects, Sourced};
 
 /// Which of two overlays of the same weight comes first.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -92,8 +92,14 @@ impl<'a> Preview<'a> {
                     ConflictField::Price => "spec.weight",
                     ConflictField::Capacity => "spec.capacity",
                 };
-                let fix =
-                    "give one of them a higher spec.weight, or let their requirements exclude each other";
+                let fix = match overlay.origin.made_of {
+                    None => {
+                        "give one of them a higher spec.weight, or let their requirements exclude each other"
+                    }
+                    Some(_) => {
+                        "use another number for the preference, or let their requirements exclude each other"
+                    }
+                };
                 vec![overlay.finding(Rule::Conflict, field, self.conflict(at, conflict), fix)]
             }
             Some(Verdict::Ready) | None => Vec::new(),
@@ -117,6 +123,13 @@ impl<'a> Preview<'a> {
             Some(Verdict::Conflict(conflict)) => ("Conflict", self.conflict(at, conflict)),
             Some(Verdict::Ready) | None => ("Ready", String::new()),
         }
+    }
+
+    /// Where an overlay that nobody wrote comes from, in words.
+    pub(crate) fn made_of(&self, at: usize) -> Option<String> {
+        let made_of = self.overlays.get(at)?.origin.made_of.as_ref()?;
+        let MadeOf { object, annotation } = made_of;
+        Some(format!("from annotation {annotation} of {object}"))
     }
 
     fn conflict(&self, at: usize, conflict: &Conflict) -> String {

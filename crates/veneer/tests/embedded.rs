@@ -143,6 +143,15 @@ fn a_live_world_answers_takes_changes_and_sums_up_when_it_is_told_to_end() {
     };
     assert_eq!(apply(overlay).out, "nodeoverlay/mine created\n");
     assert_eq!(apply(overlay).out, "nodeoverlay/mine unchanged\n");
+    let refused = apply(&overlay.replace("\"+1%\"", "\"1%\""));
+    assert_eq!(refused.code, 2);
+    assert!(
+        refused
+            .err
+            .contains("NodeOverlay mine: spec.priceAdjustment: \"1%\" is not valid"),
+        "{}",
+        refused.err
+    );
     let refused = apply("kind: Deployment\nmetadata: {name: web}\n");
     assert_eq!(refused.code, 2);
     assert!(

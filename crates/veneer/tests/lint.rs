@@ -92,12 +92,7 @@ fn unreadable_input_is_exit_code_2_and_a_finding() {
         .iter()
         .map(|f| f["rule"].as_str().unwrap())
         .collect();
-    for rule in [
-        "unreadable",
-        "malformed-object",
-        "invalid-field",
-        "missing-api-version",
-    ] {
+    for rule in ["unreadable", "refused"] {
         assert!(rules.contains(&rule), "{rules:?}");
     }
     assert_eq!(veneer(&["lint", "-f", "no/such/folder"]).code, 2);
@@ -191,7 +186,7 @@ fn a_bad_preference_is_found_before_it_is_applied() {
     );
     assert_eq!(said.code, 1);
     let expected =
-        "error: NodePool a: metadata.annotations: veneer.io/preference.1: \"adjust=20%\" has no sign";
+        "error: NodePool a: metadata.annotations.veneer.io/preference.1: \"adjust=20%\" has no sign";
     assert!(said.out.contains(expected), "{}", said.out);
     assert!(
         said.out.contains("write adjust=-20% or adjust=+20%"),
@@ -199,4 +194,40 @@ fn a_bad_preference_is_found_before_it_is_applied() {
         said.out
     );
     assert!(!said.out.contains("preference.2"), "{}", said.out);
+}
+
+#[test]
+fn a_preference_is_judged_as_the_overlay_that_it_becomes() {
+    let pool = |annotation: &str| {
+        format!(
+            "apiVersion: karpenter.sh/v1\nkind: NodePool\nmetadata:\n  name: a\n  annotations:\n    {annotation}\nspec:\n  template:\n    spec:\n      nodeClassRef: {{group: karpenter.k8s.aws, kind: EC2NodeClass, name: d}}\n      requirements:\n      - {{key: karpenter.k8s.aws/instance-cpu, operator: Lt, values: [\"65\"]}}\n"
+        )
+    };
+    let lint = |text: &str| {
+        run(
+            env!("CARGO_BIN_EXE_veneer"),
+            &["lint", "-f", "-"],
+            None,
+            Some(text),
+        )
+    };
+    let nothing = lint(&pool(
+        "veneer.io/preference.1: karpenter.k8s.aws/instance-family=m5x adjust=-20%",
+    ));
+    assert_eq!(nothing.code, 1, "{}", nothing.out);
+    let expected = "<stdin>:6: warning: NodeOverlay pref-a-1: spec.requirements[1]: matches nothing";
+    assert!(nothing.out.contains(expected), "{}", nothing.out);
+
+    let overlay = "---\napiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata: {name: hand}\nspec:\n  weight: 3\n  priceAdjustment: \"-5%\"\n  requirements: []\n";
+    let preference = pool("veneer.io/preference.3: karpenter.k8s.aws/instance-family=m5 adjust=-20%");
+    let conflict = lint(&format!("{preference}{overlay}"));
+    assert!(conflict.out.contains("[conflict]"), "{}", conflict.out);
+    assert!(conflict.out.contains("pref-a-3"), "{}", conflict.out);
+    assert!(
+        conflict
+            .all()
+            .contains("1 NodePools with 1 preference, 1 NodeOverlays"),
+        "{}",
+        conflict.all()
+    );
 }

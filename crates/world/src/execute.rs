@@ -8,7 +8,7 @@ use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_engine::lifecycle::{after_change_type, after_launch, launch_failed};
 use veneer_engine::plan::{
-    Action, Shortage, Target, api_list, is_deleting, label, name, node_pool_of, provider_id,
+    Action, ActionId, Shortage, Target, Verb, api_list, is_deleting, label, name, node_pool_of, provider_id,
 };
 use veneer_engine::provision::LaunchOption;
 
@@ -90,7 +90,7 @@ impl World {
         changed
     }
 
-    fn back_off(&mut self, key: String) {
+    fn back_off(&mut self, key: ActionId) {
         let known = self.memory.failed.get(&key);
         let delay = known.map_or(BACKOFF.0, |(_, delay)| BACKOFF.1.min(*delay * 2));
         let gives_up = self
@@ -349,7 +349,7 @@ impl World {
                 if is_heard {
                     let failed = launch_failed(claim, "LaunchFailed", &why, self.now);
                     self.objects.write(&failed, self.now);
-                    self.back_off(launch_key(&claim_name));
+                    self.back_off(ActionId::launch(&claim_name));
                 }
                 return;
             }
@@ -436,15 +436,12 @@ fn shortage_of(option: &LaunchOption) -> Shortage {
 }
 
 /// What an action is known by, so that it is neither started twice nor repeated too soon after it failed.
-fn action_key(action: &Action) -> String {
+fn action_key(action: &Action) -> ActionId {
     match action {
-        Action::Launch { claim, .. } => launch_key(name(&claim.metadata)),
-        action => action.to_string(),
+        // Each by itself: what fails here fails by chance, not for its pool.
+        Action::CreateClaim(claim) => ActionId::of(Verb::CreateClaim, name(&claim.metadata)),
+        action => action.id(),
     }
-}
-
-fn launch_key(claim: &str) -> String {
-    format!("NodeClaim {claim}: launch")
 }
 
 /// The architecture and the capacity type in a node's labels.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentSpec};
 use k8s_openapi::api::core::v1::{Container, Node, PodStatus, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta, OwnerReference};
@@ -127,6 +127,35 @@ pub(crate) fn pod(workload: &Workload, number: u64) -> Pod {
         });
     }
     pod
+}
+
+/// The Deployment behind a workload that has replicas.
+#[must_use]
+pub(crate) fn deployment(workload: &Workload) -> Option<Deployment> {
+    workload.replicas.as_ref()?;
+    let pod = pod(workload, 0);
+    let template = PodTemplateSpec {
+        metadata: Some(ObjectMeta {
+            labels: pod.metadata.labels,
+            annotations: pod.metadata.annotations,
+            ..ObjectMeta::default()
+        }),
+        spec: pod.spec.map(Into::into),
+    };
+    Some(Deployment {
+        metadata: ObjectMeta {
+            name: Some(workload.name.clone()),
+            namespace: Some(workload.namespace.clone()),
+            uid: Some(format!("uid-deployment-{}", workload.name)),
+            generation: Some(1),
+            ..ObjectMeta::default()
+        },
+        spec: DeploymentSpec {
+            template,
+            ..DeploymentSpec::default()
+        },
+        status: None,
+    })
 }
 
 /// Whether the pods of DaemonSets start on a node.

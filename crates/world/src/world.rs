@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::NodeSelector;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use veneer_api::NodeClaim;
 use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Instance, InstanceState, NodeClass, Shortage, Snapshot, is_deleting};
+use veneer_engine::plan::{ActionId, Instance, InstanceState, NodeClass, Shortage, Snapshot, is_deleting};
 use veneer_engine::provision::LaunchOption;
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::machines::Prices;
@@ -70,7 +71,7 @@ pub(crate) enum Event {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
     pub(crate) launching: BTreeSet<String>,
-    pub(crate) failed: BTreeMap<String, (Timestamp, SignedDuration)>,
+    pub(crate) failed: BTreeMap<ActionId, (Timestamp, SignedDuration)>,
     pub(crate) shortages: BTreeMap<Shortage, Timestamp>,
 }
 
@@ -87,6 +88,8 @@ pub struct World {
     pub cloud: Cloud,
     /// What was counted.
     pub statistics: Statistics,
+    /// The Deployments behind the workloads that have replicas.
+    pub deployments: Vec<Arc<Deployment>>,
     pub(crate) seed: u64,
     pub(crate) catalogue: Arc<Catalogue>,
     pub(crate) scheduler: Scheduler,
@@ -152,12 +155,15 @@ impl World {
         let prices = Prices::of(&catalogue);
         let rules = Rules::default();
         let start = scenario.start;
+        let deployments = scenario.workloads.iter().filter_map(workloads::deployment);
+        let deployments = deployments.map(Arc::new).collect();
         let owners = scenario.workloads.iter().filter_map(workloads::owner).collect();
         let mut world = Self {
             now: start,
             objects: Objects::default(),
             cloud: Cloud::new(&scenario.cloud),
             statistics: Statistics::default(),
+            deployments,
             seed,
             scheduler: Scheduler::new(scheduler_settings(&scenario), owners),
             cycle: Cycle::new(Arc::clone(&catalogue), rules.clone()),
@@ -189,6 +195,7 @@ impl World {
         for manifest in &manifests {
             manifests::apply(&mut world.objects, manifest, start)?;
         }
+        world.wake_after(SignedDuration::ZERO);
         world.at(SignedDuration::ZERO, Event::Load);
         world.at(SignedDuration::ZERO, Event::Export);
         world.at(SignedDuration::ZERO, Event::Observe);
@@ -464,6 +471,7 @@ impl World {
             node_classes,
             overprovisioners: self.objects.overprovisioners.values().cloned().collect(),
             daemon_sets: self.objects.daemon_sets.values().cloned().collect(),
+            deployments: self.deployments.clone(),
             instances: machines
                 .map(|machine| Instance {
                     provider_id: machine.id.clone(),

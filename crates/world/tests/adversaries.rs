@@ -12,6 +12,7 @@ mod crowd;
 use std::sync::Arc;
 
 use crowd::{Size, admit, announcements, catalogue, cycle, nominated_in_shop, snapshot, start};
+use veneer_engine::cluster::Index;
 use veneer_engine::plan::Snapshot;
 use veneer_engine::provision::demand;
 use veneer_steering::cycle::Pass;
@@ -133,7 +134,7 @@ fn consolidation_takes_a_bounded_number_of_steps() {
         let owner = serde_json::json!([{"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "x", "uid": "x", "controller": true}]);
         pod.metadata.owner_references = serde_json::from_value(owner).unwrap();
     }
-    assert!(demand(&snapshot).is_empty());
+    assert!(demand(&snapshot, &Index::new(&snapshot)).is_empty());
     let catalogue = catalogue();
     let mut cycle = cycle(&catalogue);
     let mut most = 0;

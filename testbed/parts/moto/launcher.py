@@ -1,5 +1,5 @@
 """moto's server with what it lacks: fleets that honour priorities, strategies, capacity and client tokens, states that
-take time, lists that lag behind, throttling, credentials that expire, a clock of its own, and a record of every request.
+take time, lists that lag behind, Reserved Instances and capacity reservations, throttling, credentials that expire, a clock of its own, and a record of every request.
 
     launcher.py PORT
 
@@ -26,6 +26,7 @@ from moto.core.responses import ActionResult
 from moto.ec2.exceptions import EC2ClientError
 from moto.ec2.models import instances as moto_instances
 from moto.ec2.models import ec2_backends
+from moto.ec2.responses import EC2Response
 from moto.ec2.responses.amis import AmisResponse
 from moto.ec2.responses.fleets import Fleets
 from moto.ec2.responses.instances import InstanceResponse
@@ -41,6 +42,9 @@ SETTINGS = {
     "prices": {},
     # Spot prices by TYPE:ZONE; of others there is no history.
     "spot": {},
+    # Reserved Instances and capacity reservations, in the words of EC2.
+    "reserved": [],
+    "capacity": [],
     # How many entries of offerings and prices come with one request at most.
     "page": 1000,
     # Seconds that an instance takes to start, to stop and to end.
@@ -337,6 +341,31 @@ def describe_spot_price_history(self):
 InstanceResponse.describe_instance_type_offerings = describe_instance_type_offerings
 SpotInstances.describe_spot_price_history = describe_spot_price_history
 
+# --- commitments ------------------------------------------------------------------------------------------------------
+
+
+def timed(entry):
+    """An entry with its times as times."""
+    times = ("Start", "End", "StartDate", "EndDate", "CreateDate")
+    return {key: datetime.datetime.fromisoformat(value) if key in times else value for key, value in entry.items()}
+
+
+def in_state(self, entries):
+    states = self._filters_from_querystring().get("state")
+    return [timed(one) for one in entries if not states or one.get("State") in states]
+
+
+def describe_reserved_instances(self):
+    return ActionResult({"ReservedInstances": in_state(self, SETTINGS["reserved"])})
+
+
+def describe_capacity_reservations(self):
+    return paged(self, "CapacityReservations", in_state(self, SETTINGS["capacity"]))
+
+
+EC2Response.describe_reserved_instances = describe_reserved_instances
+EC2Response.describe_capacity_reservations = describe_capacity_reservations
+
 # --- images -----------------------------------------------------------------------------------------------------------
 
 original_register = AmisResponse.register_image
@@ -443,7 +472,8 @@ def application(moto):
         _, _, service, _, _ = scope(environ)
         target = environ.get("HTTP_X_AMZ_TARGET", "")
         said = dict(urllib.parse.parse_qsl(body.decode())) if not target else json.loads(body or b"{}")
-        action = target.rsplit(".", 1)[-1] or said.get("Action", "")
+        # Savings Plans name the call in the path.
+        action = target.rsplit(".", 1)[-1] or said.get("Action") or path.strip("/")
         # Requests of the tests' own set-up are not what is tested.
         is_ours = environ.get("HTTP_USER_AGENT", "") != "testbed"
         refused = None

@@ -95,6 +95,7 @@ impl Ours {
             vocabulary: self.catalogue.vocabulary.clone(),
             rules: self.catalogue.rules.clone(),
             types: kept.cloned().collect(),
+            hibernation: None,
         }))
     }
 }

@@ -10,6 +10,8 @@
 
 pub(crate) mod cases;
 pub(crate) mod examples;
+pub(crate) mod generate;
 pub(crate) mod karpenter;
+pub(crate) mod random;
 pub(crate) mod server;
 pub(crate) mod types;

@@ -33,7 +33,7 @@ fn pod(app: &str, name: &str, milli_cpu: u64) -> Value {
         "status": {"phase": "Pending"}})
 }
 
-fn path_of(plural: &str, object: &Value) -> Path {
+pub(super) fn path_of(plural: &str, object: &Value) -> Path {
     Path::of(
         plural,
         text(object, "/metadata/namespace"),

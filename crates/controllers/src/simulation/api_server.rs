@@ -122,7 +122,7 @@ fn key_of(object: &Value) -> String {
     )
 }
 
-fn is_held(object: &Value) -> bool {
+pub(super) fn is_held(object: &Value) -> bool {
     let finalizers = object.pointer("/metadata/finalizers").and_then(Value::as_array);
     finalizers.is_some_and(|list| !list.is_empty())
 }

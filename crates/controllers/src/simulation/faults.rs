@@ -48,11 +48,25 @@ impl Window {
 /// EC2 among the kinds.
 pub(super) const EC2: &str = "ec2";
 
+/// Pods that come to nodes while the watch of pods is silent.
+#[derive(Clone, Debug)]
+pub(super) struct Unseen {
+    /// When pods leave, as everybody sees.
+    pub(super) begins: Duration,
+    /// When the watch falls silent.
+    pub(super) silent_from: Duration,
+    /// How many of each workload there are then.
+    pub(super) replicas: usize,
+}
+
 #[derive(Clone, Debug)]
 pub(super) struct Faults {
     pub(super) on: bool,
     rate: f64,
     windows: Vec<Window>,
+    pub(super) unseen: Option<Unseen>,
+    /// Until when the API server restarts.
+    pub(super) down_until: Duration,
 }
 
 impl Faults {
@@ -115,8 +129,26 @@ impl Faults {
                 }));
             }
         }
+        // The worst that can happen to a node that is empty: it is not, and the watch that brings nothing is not dead.
+        let unseen = rng.chance(0.4).then(|| {
+            let begins = Duration::from_secs(60 + rng.below(lasts.as_secs().saturating_sub(150)));
+            Unseen {
+                begins,
+                silent_from: begins + Duration::from_secs(4 + rng.below(20)),
+                replicas: 3 + pick(&mut rng, 6),
+            }
+        });
+        windows.extend(unseen.iter().map(|scene| Window {
+            from: scene.silent_from,
+            until: (scene.silent_from + Duration::from_secs(100)).min(lasts),
+            plural: "pods",
+            replica: None,
+            rude: Rude::Silent,
+        }));
         Self {
             on: true,
+            unseen,
+            down_until: Duration::ZERO,
             windows,
             rate: [0.0, 0.01, 0.04].get(pick(&mut rng, 3)).copied().unwrap_or(0.0),
         }
@@ -124,6 +156,9 @@ impl Faults {
 
     /// What goes wrong with a request now, if anything does.
     pub(super) fn request(&self, plural: &str, replica: usize, at: Duration, rng: &mut Rng) -> Option<Rude> {
+        if at < self.down_until && plural != EC2 {
+            return Some(Rude::Cut);
+        }
         if !self.on {
             return None;
         }
@@ -161,10 +196,10 @@ impl Faults {
     /// Whether the open watches of a kind are ended now.
     pub(super) fn is_cut(&self, plural: &str, replica: usize, at: Duration) -> bool {
         let mut windows = self.windows.iter();
-        self.on
-            && windows.any(|window| {
-                window.is_open(plural, replica, at) && matches!(window.rude, Rude::Forbidden | Rude::Cut)
-            })
+        let is_cut = windows.any(|window| {
+            window.is_open(plural, replica, at) && matches!(window.rude, Rude::Forbidden | Rude::Cut)
+        });
+        at < self.down_until || self.on && is_cut
     }
 
     /// How long something takes on the way.

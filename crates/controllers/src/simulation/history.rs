@@ -13,8 +13,8 @@ use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
 use veneer_world::rng::Rng;
 
-use super::api_server::{Path, is_deleting, merge, text};
-use super::replica::{self, LEASE, LEASE_NAMESPACE};
+use super::api_server::merge;
+use super::replica;
 use super::{ApiServer, Bug, Cloud, Faults, Inner, Seat, Sim, actors::Workload, bugs};
 
 /// For how long things go wrong.
@@ -24,6 +24,9 @@ const SETTLE: Duration = Duration::from_secs(25 * 60);
 /// How long nothing may be written for a cluster to count as calm: longer than the pause between two attempts, and than a watch
 /// may be silent before it is begun again.
 const CALM: Duration = Duration::from_secs(150);
+
+/// After so long with everybody behaving every watch has begun again.
+const RECOVERED: Duration = Duration::from_secs(40);
 
 /// What became of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,7 +47,7 @@ fn catalogue() -> Arc<Catalogue> {
     Arc::clone(known)
 }
 
-fn pool(name: &str, capacity: &[&str]) -> Value {
+pub(super) fn pool(name: &str, capacity: &[&str]) -> Value {
     json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name}, "spec": {
         "limits": {"cpu": "100"},
         "template": {"spec": {
@@ -56,7 +59,7 @@ fn pool(name: &str, capacity: &[&str]) -> Value {
 }
 
 /// A pool that fits no type.
-fn unreadable_pool(name: &str) -> Value {
+pub(super) fn unreadable_pool(name: &str) -> Value {
     let mut pool = pool(name, &["on-demand"]);
     merge(
         &mut pool,
@@ -144,187 +147,13 @@ impl Sim {
         });
     }
 
-    /// Something that users, other controllers or fate do.
-    fn event(&self, rng: &mut Rng, kills: &[Arc<Notify>]) {
-        let now = self.now();
-        let at = self.elapsed();
-        let pick = |rng: &mut Rng, count: usize| usize::try_from(rng.below(count as u64)).unwrap_or(0);
-        let line = self.with(|inner| {
-            let any = |rng: &mut Rng, all: Vec<Arc<Value>>| all.get(pick(rng, all.len())).cloned();
-            let name = |object: &Value| text(object, "/metadata/name").to_owned();
-            match rng.below(20) {
-                0..=4 => {
-                    let app = if rng.chance(0.5) { "web" } else { "jobs" };
-                    let least = usize::from(app == "web") * 2;
-                    let replicas = least + pick(rng, 9);
-                    if let Some(workload) = inner.workloads.get_mut(app) {
-                        workload.replicas = replicas;
-                    }
-                    format!("{app} is scaled to {replicas}")
-                }
-                5 => match any(rng, inner.api.all("nodeclaims")) {
-                    Some(claim) => {
-                        drop(
-                            inner
-                                .api
-                                .delete(&Path::of("nodeclaims", "", &name(&claim)), &Value::Null, now),
-                        );
-                        format!("a user deletes NodeClaim {}", name(&claim))
-                    }
-                    None => String::new(),
-                },
-                6 => match any(rng, inner.api.all("nodes")) {
-                    Some(node) => {
-                        drop(
-                            inner
-                                .api
-                                .delete(&Path::of("nodes", "", &name(&node)), &Value::Null, now),
-                        );
-                        format!("a user deletes Node {}", name(&node))
-                    }
-                    None => String::new(),
-                },
-                7 => {
-                    let up: Vec<String> = inner
-                        .cloud
-                        .instances
-                        .values()
-                        .filter(|one| one.is_up())
-                        .map(|one| one.id.clone())
-                        .collect();
-                    match up.get(pick(rng, up.len())) {
-                        Some(id) => {
-                            inner.cloud.lose(id, now, &mut inner.rng);
-                            format!("the cloud takes {id} back")
-                        }
-                        None => String::new(),
-                    }
-                }
-                8 | 9 => {
-                    inner.api.compact();
-                    "the API server forgets its log".to_owned()
-                }
-                10 => {
-                    inner.api.forget_pages();
-                    "the API server forgets its pages".to_owned()
-                }
-                11 | 12 => {
-                    let replica = pick(rng, kills.len());
-                    if let Some(kill) = kills.get(replica) {
-                        kill.notify_one();
-                    }
-                    format!("replica {replica} is killed")
-                }
-                13 => match inner.backup.take() {
-                    Some(backup) => {
-                        inner.api.restore(backup);
-                        inner.tampered = Some(at);
-                        "the cluster is thrown back to its backup".to_owned()
-                    }
-                    None => String::new(),
-                },
-                14 => {
-                    drop(inner.api.remove(&Path::of("leases", LEASE_NAMESPACE, LEASE)));
-                    inner.tampered = Some(at);
-                    "a user deletes the Lease".to_owned()
-                }
-                15 | 16 => {
-                    let exists = inner.api.get(&Path::of("nodepools", "", "odd")).ok();
-                    match exists {
-                        None if rng.chance(0.5) => {
-                            drop(inner.api.create("nodepools", "", unreadable_pool("odd"), now));
-                            "a NodePool that fits no type is made".to_owned()
-                        }
-                        None => {
-                            drop(
-                                inner
-                                    .api
-                                    .create("nodepools", "", pool("odd", &["on-demand"]), now),
-                            );
-                            "another NodePool is made".to_owned()
-                        }
-                        Some(odd)
-                            if odd.pointer("/metadata/labels/unreadable").is_none() && rng.chance(0.6) =>
-                        {
-                            let odd = unreadable_pool("odd");
-                            inner
-                                .api
-                                .edit(&Path::of("nodepools", "", "odd"), |pool| merge(pool, &odd));
-                            "the other NodePool fits no type any more".to_owned()
-                        }
-                        Some(_) => {
-                            drop(
-                                inner
-                                    .api
-                                    .delete(&Path::of("nodepools", "", "odd"), &Value::Null, now),
-                            );
-                            "the other NodePool is deleted".to_owned()
-                        }
-                    }
-                }
-                17 => {
-                    let up: Vec<String> = inner
-                        .cloud
-                        .instances
-                        .values()
-                        .filter(|one| one.is_up())
-                        .map(|one| one.id.clone())
-                        .collect();
-                    match up
-                        .get(pick(rng, up.len()))
-                        .and_then(|id| inner.cloud.instances.get_mut(id))
-                    {
-                        Some(one) => {
-                            one.is_protected = true;
-                            format!("{} is protected from termination", one.id)
-                        }
-                        None => String::new(),
-                    }
-                }
-                18 => {
-                    let name = ["m5.large", "c5.xlarge", "m5.xlarge"]
-                        .get(pick(rng, 3))
-                        .copied()
-                        .unwrap_or("m5.large");
-                    if !inner.cloud.short.remove(name) {
-                        inner.cloud.short.insert(name.to_owned());
-                    }
-                    format!("there may be no more {name}")
-                }
-                _ => {
-                    for claim in inner
-                        .api
-                        .all("nodeclaims")
-                        .iter()
-                        .filter(|claim| !is_deleting(claim))
-                    {
-                        let stamp = at.as_millis().to_string();
-                        inner
-                            .api
-                            .edit(&Path::of("nodeclaims", "", &name(claim)), |claim| {
-                                merge(
-                                    claim,
-                                    &json!({"metadata": {"annotations": {"example.com/stamp": stamp}}}),
-                                );
-                            });
-                    }
-                    "another controller writes to every NodeClaim".to_owned()
-                }
-            }
-        });
-        self.wake();
-        if !line.is_empty() {
-            self.log(|| line);
-        }
-    }
-
     /// What happens, to its end.
     async fn script(self: Arc<Self>, seed: u64, kills: Vec<Arc<Notify>>) {
         let mut rng = Rng::of(seed, &["script"]);
         let mut next = Duration::from_secs(10 + rng.below(20));
+        let mut unseen = self.with(|inner| inner.faults.unseen.clone());
         while self.elapsed() < RUDE {
-            sleep(Duration::from_secs(1)).await;
-            self.tick();
+            self.pass(Duration::from_secs(1)).await;
             if self.elapsed() >= next {
                 next = self.elapsed() + Duration::from_secs(1 + rng.below(25));
                 self.event(&mut rng, &kills);
@@ -332,12 +161,23 @@ impl Sim {
                     self.with(|inner| inner.backup = Some(inner.api.backup()));
                 }
             }
+            if let Some(scene) = unseen.take_if(|scene| scene.begins <= self.elapsed()) {
+                self.move_unseen(scene).await;
+            }
         }
         self.with(|inner| {
             inner.faults.on = false;
             inner.cloud.short.clear();
         });
         self.log(|| "everybody behaves".to_owned());
+        self.pass(RECOVERED).await;
+        if rng.chance(0.4) {
+            self.throw_back().await;
+            self.pass(RECOVERED).await;
+        }
+        self.put_right();
+        self.pass(Duration::from_secs(10)).await;
+        self.restart(&mut rng);
         self.settle("with protected instances").await;
         let is_new = self.with(|inner| {
             let kept = inner
@@ -356,12 +196,19 @@ impl Sim {
         }
     }
 
+    /// Some seconds of everybody else.
+    pub(super) async fn pass(&self, time: Duration) {
+        for _ in 0..time.as_secs() {
+            sleep(Duration::from_secs(1)).await;
+            self.tick();
+        }
+    }
+
     /// Waits until everything is as it should be and nobody writes anything.
     async fn settle(&self, when: &str) {
         let began = self.elapsed();
         loop {
-            sleep(Duration::from_secs(1)).await;
-            self.tick();
+            self.pass(Duration::from_secs(1)).await;
             let at = self.elapsed();
             let left = match self.with(|inner| inner.unsettled()) {
                 Err(why) => why,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::api_server::{is_deleting, text};
+use super::events::is_unreadable;
 use super::{Inner, Sim};
 use crate::standalone::{SharedStore, locked};
 
@@ -126,20 +127,33 @@ impl Inner {
             return Some("nobody provisions".to_owned());
         };
         let mut server: BTreeMap<(String, String), String> = BTreeMap::new();
+        let mut unreadable = BTreeMap::new();
         for plural in ["pods", "nodes", "nodeclaims", "nodepools", "ec2nodeclasses"] {
             for object in self.api.all(plural) {
-                // What fits no type cannot be believed.
-                if object.pointer("/metadata/labels/unreadable").is_none() {
+                let is_unreadable = is_unreadable(&object);
+                *unreadable.entry(plural).or_insert(0) += usize::from(is_unreadable);
+                // What fits no type cannot be believed, but for pods that keep a node.
+                if !is_unreadable || !text(&object, "/spec/nodeName").is_empty() {
                     server.insert((plural.to_owned(), key(&object)), identity(&object));
                 }
             }
         }
         let mut believed = BTreeMap::new();
-        believed.extend(believes("pods", &stores.pods));
-        believed.extend(believes("nodes", &stores.nodes));
-        believed.extend(believes("nodeclaims", &stores.node_claims));
-        believed.extend(believes("nodepools", &stores.node_pools));
-        believed.extend(believes("ec2nodeclasses", &stores.ec2_node_classes));
+        let mut left_out = BTreeMap::new();
+        believes("pods", &stores.pods, &mut believed, &mut left_out);
+        believes("nodes", &stores.nodes, &mut believed, &mut left_out);
+        believes("nodeclaims", &stores.node_claims, &mut believed, &mut left_out);
+        believes("nodepools", &stores.node_pools, &mut believed, &mut left_out);
+        let classes = &stores.ec2_node_classes;
+        believes("ec2nodeclasses", classes, &mut believed, &mut left_out);
+        for (plural, left_out) in left_out {
+            let unreadable = unreadable.get(plural).copied().unwrap_or_default();
+            if left_out != unreadable {
+                return Some(format!(
+                    "{left_out} {plural} count as unreadable, and {unreadable} are"
+                ));
+            }
+        }
         let all: BTreeSet<_> = server.keys().chain(believed.keys()).collect();
         let differs = all
             .into_iter()
@@ -170,17 +184,20 @@ fn identity(object: &Value) -> String {
     )
 }
 
+/// Notes what a store believes, and how much of a kind it leaves out.
 fn believes<T: kube::Resource + Clone + Send + Sync + 'static>(
-    plural: &str,
+    plural: &'static str,
     store: &SharedStore<T>,
-) -> BTreeMap<(String, String), String> {
+    believed: &mut BTreeMap<(String, String), String>,
+    left_out: &mut BTreeMap<&'static str, usize>,
+) {
     let store = locked(store);
-    let objects = store.objects().map(|object: &Arc<T>| {
+    believed.extend(store.objects().map(|object: &Arc<T>| {
         let metadata = object.meta();
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let key = format!("{}/{}", text(&metadata.namespace), text(&metadata.name));
         let identity = format!("{} at {}", text(&metadata.uid), text(&metadata.resource_version));
         ((plural.to_owned(), key), identity)
-    });
-    objects.collect()
+    }));
+    left_out.insert(plural, store.unreadable());
 }

@@ -16,9 +16,11 @@ mod actors;
 mod api_server;
 mod bugs;
 mod cloud;
+mod events;
 mod faults;
 mod history;
 mod invariants;
+mod own_writes;
 mod replica;
 mod tests;
 mod wire;
@@ -56,6 +58,8 @@ struct Seat {
     /// The process that leads, if this replica does.
     leads: Option<String>,
     stores: Option<Arc<Stores>>,
+    /// What it was answered to its writes, by kind and uid.
+    answers: BTreeMap<(String, String), own_writes::Answer>,
 }
 
 #[derive(Debug)]

@@ -146,6 +146,7 @@ impl Wire {
             asked.method != Method::GET,
         );
         let sim = &self.sim;
+        sim.check_own_writes(&self.process);
         let (before, after, rude) = sim.fate(&asked.path.plural, self.process.replica);
         sleep(before).await;
         if let Some(rude) = rude {
@@ -187,6 +188,7 @@ impl Wire {
         if asked.method == Method::GET && asked.parameter("watch") == "true" {
             return self.watch(&asked, rude);
         }
+        let epoch = sim.with(|inner| inner.api.epoch);
         let (status, body) = self.carry_out(&asked);
         sim.log(|| format!("{} {what} → {status}", self.process.identity));
         if rude == Some(Rude::Slow) {
@@ -202,7 +204,12 @@ impl Wire {
         match rude {
             Some(Rude::LostAnswer) => Err(Box::new(broken())),
             Some(Rude::HalfAnswer) => half(status, &body),
-            _ => whole(status, &body),
+            _ => {
+                if asked.method != Method::GET && status < 300 {
+                    sim.answered(&self.process, &asked.path.plural, &body, epoch);
+                }
+                whole(status, &body)
+            }
         }
     }
 
@@ -311,6 +318,8 @@ impl Wire {
                     inner.faults.latency(&mut inner.rng)
                 });
                 sleep(late).await;
+                // What was brought before has been taken in.
+                sim.check_own_writes(&self.process);
                 let mut line = format!("{}\n", json!({"type": change.kind, "object": *change.object}));
                 let is_half = rude == Some(Rude::HalfAnswer);
                 if is_half {

@@ -27,6 +27,7 @@ pub async fn run_beside(
     catalogue: Arc<Catalogue>,
     node_overlay_gate: bool,
     clock: Clock,
+    meters: Meters,
     shown: Shown,
 ) {
     if !has_overprovisioners(&client).await {
@@ -49,7 +50,7 @@ pub async fn run_beside(
     );
     let stores = Arc::clone(&watches.stores);
     stores.listed().await;
-    let executor = Executor::new(&client, Arc::clone(&stores), Nobody, Meters::default());
+    let executor = Executor::new(&client, Arc::clone(&stores), Nobody, meters.clone());
     let executor = Arc::new(executor.behind(shown.fence));
     let mut beside = Beside::new(catalogue);
     loop {
@@ -57,6 +58,7 @@ pub async fn run_beside(
         let now = clock.now();
         let mut snapshot = stores.snapshot();
         let plan = beside.pass(&mut snapshot, now);
+        meters.spares(&snapshot, &plan, beside.market(), now);
         executor.run(plan.actions).await;
         let wait = plan
             .look_again

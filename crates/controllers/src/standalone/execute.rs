@@ -19,11 +19,11 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 use veneer_api::{NodeClaim, NodePool, Overprovisioner};
-use veneer_engine::plan::{Action, Announcement, NodeChange, Shortage, Target, name, node_pool_of};
+use veneer_engine::plan::{Action, ActionId, Announcement, NodeChange, Shortage, Target, name, node_pool_of};
 
 use super::events::Events;
 use super::metrics::Meters;
-use super::patches::{LAUNCH, key, launch_key, merge, metadata_patch, uid_only, version};
+use super::patches::{merge, metadata_patch, uid_only, version};
 use super::setbacks::Setbacks;
 use super::store::{Shared, Stored, lock};
 use super::watch::Stores;
@@ -47,8 +47,8 @@ const UNDER_WAY: Duration = Duration::from_secs(5);
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Launches and ends that are under way.
-    running: HashSet<String>,
-    setbacks: Setbacks,
+    running: HashSet<ActionId>,
+    setbacks: Setbacks<ActionId>,
     pub(super) shortages: BTreeMap<Shortage, Instant>,
 }
 
@@ -133,7 +133,7 @@ impl<P: Provider> Executor<P> {
         let memory = self.memory();
         let running = memory.running.iter();
         running
-            .filter_map(|key| key.strip_prefix(LAUNCH).map(str::to_owned))
+            .filter_map(|key| key.launched_claim().map(str::to_owned))
             .collect()
     }
 
@@ -149,11 +149,11 @@ impl<P: Provider> Executor<P> {
         for announcement in self.stores.take_announcements() {
             self.tell(announcement);
         }
-        let due: Vec<(String, Action)> = {
+        let due: Vec<(ActionId, Action)> = {
             let mut memory = self.memory();
             let now = Instant::now();
             memory.setbacks.forget_old(now);
-            let actions = actions.into_iter().map(|action| (key(&action), action));
+            let actions = actions.into_iter().map(|action| (action.id(), action));
             actions
                 .filter(|(key, _)| memory.setbacks.is_due(key, now))
                 .collect()
@@ -204,13 +204,13 @@ impl<P: Provider> Executor<P> {
     }
 
     /// Remembers how an action went.
-    fn note(&self, key: String, result: Result<(), Failure>) {
+    fn note(&self, key: ActionId, result: Result<(), Failure>) {
         let mut memory = self.memory();
         let now = Instant::now();
         match result {
             Ok(()) => memory.setbacks.succeeded(&key),
             Err(why @ (Failure::NotYet | Failure::UnderWay)) => {
-                debug!(action = key, %why, "decided again");
+                debug!(action = %key, %why, "decided again");
                 let pause = if matches!(why, Failure::NotYet) {
                     NOT_YET
                 } else {
@@ -218,19 +218,21 @@ impl<P: Provider> Executor<P> {
                 };
                 memory.setbacks.rest(&key, now + pause);
             }
-            Err(Failure::Held) => debug!(action = key, "held back: a watch does not work"),
+            Err(Failure::Held) => debug!(action = %key, "held back: a watch does not work"),
             Err(Failure::Outrun) => {
                 self.meters.conflict();
                 match memory.setbacks.conflicted(&key, now) {
-                    None => debug!(action = key, "decided again"),
-                    Some(delay) => warn!(action = key, retry_in = ?delay, "another writer was faster, again"),
+                    None => debug!(action = %key, "decided again"),
+                    Some(delay) => {
+                        warn!(action = %key, retry_in = ?delay, "another writer was faster, again");
+                    }
                 }
             }
             Err(Failure::Refused(_) | Failure::NeedsAction(_)) => {
                 let needs_action = matches!(result, Err(Failure::NeedsAction(_)));
                 let delay = memory.setbacks.failed(&key, needs_action, now);
                 if let Err(error) = &result {
-                    warn!(action = key, %error, retry_in = ?delay, "failed");
+                    warn!(action = %key, %error, retry_in = ?delay, "failed");
                 }
                 self.meters.failed();
             }
@@ -238,7 +240,7 @@ impl<P: Provider> Executor<P> {
     }
 
     /// Starts something that takes long, unless it is under way already.
-    fn beside<F>(self: &Arc<Self>, key: String, work: impl FnOnce(Arc<Self>) -> F)
+    fn beside<F>(self: &Arc<Self>, key: ActionId, work: impl FnOnce(Arc<Self>) -> F)
     where
         F: Future<Output = Result<(), Failure>> + Send + 'static,
     {
@@ -249,7 +251,7 @@ impl<P: Provider> Executor<P> {
         let this = Arc::clone(self);
         tokio::spawn(async move {
             // What panics is tried again like what fails; nobody would ever start it otherwise.
-            let result = caught(&key, &this.meters, work).await;
+            let result = caught(&key.to_string(), &this.meters, work).await;
             let result = result.unwrap_or_else(|why| Err(Failure::Refused(why)));
             if !(seeded!(LaunchNeverExpires) && result.is_err()) {
                 this.memory().running.remove(&key);
@@ -274,7 +276,7 @@ impl<P: Provider> Executor<P> {
             } => {
                 let is_end = finalizers.as_ref().is_some_and(Vec::is_empty);
                 // An instance that is being launched needs its claim.
-                if is_end && self.memory().running.contains(&launch_key(&target.name)) {
+                if is_end && self.memory().running.contains(&ActionId::launch(&target.name)) {
                     return Err(Failure::NotYet);
                 }
                 let known = lock(&self.stores.node_claims).get("", &target.name).cloned();

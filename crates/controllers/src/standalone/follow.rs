@@ -156,18 +156,24 @@ where
 
 /// The words of this process that a text is one of.
 fn known(text: &str) -> &'static str {
-    const WORDS: [&str; 24] = [
+    const WORDS: [&str; 30] = [
         "v1",
         "apps/v1",
+        "batch/v1",
         "policy/v1",
         "storage.k8s.io/v1",
         "karpenter.sh/v1",
         "karpenter.sh/v1alpha1",
+        "karpenter.sh/v1beta1",
         "karpenter.k8s.aws/v1",
         "karpenter.kwok.sh/v1alpha1",
         "Pod",
         "Node",
         "DaemonSet",
+        "Deployment",
+        "StatefulSet",
+        "Job",
+        "PodTemplate",
         "PersistentVolumeClaim",
         "PersistentVolume",
         "StorageClass",

@@ -1,5 +1,6 @@
 //! Metrics of provisioning, with Karpenter's names where it has them.
 
+use k8s_openapi::jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -7,10 +8,13 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
-use veneer_engine::plan::{Snapshot, name};
+use veneer_engine::plan::{Plan, Snapshot, name};
+use veneer_engine::provision::Market;
 use veneer_engine::quantity::Quantity;
 
-type Labels = Vec<(String, String)>;
+use super::spare_meters::SpareMeters;
+
+pub(super) type Labels = Vec<(String, String)>;
 
 const DURATIONS: [f64; 12] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
@@ -38,9 +42,10 @@ pub struct Meters {
     unreadable: Family<Labels, Gauge>,
     panics: Family<Labels, Counter>,
     is_held_back: Gauge,
+    spares: SpareMeters,
 }
 
-fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
+pub(super) fn labels<const N: usize>(pairs: [(&str, &str); N]) -> Labels {
     pairs
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
@@ -69,6 +74,7 @@ impl Default for Meters {
             unreadable: Family::default(),
             panics: Family::default(),
             is_held_back: Gauge::default(),
+            spares: SpareMeters::default(),
         }
     }
 }
@@ -147,6 +153,7 @@ impl Meters {
             self.refused.clone(),
         );
         self.register_drivers(registry);
+        self.spares.register(registry);
     }
 
     /// What goes on between decisions and the cluster.
@@ -181,6 +188,11 @@ impl Meters {
             "Tasks that panicked and were begun again",
             self.panics.clone(),
         );
+    }
+
+    /// What becomes of spares.
+    pub(crate) fn spares(&self, snapshot: &Snapshot, plan: &Plan, market: &Market, now: Timestamp) {
+        self.spares.passed(snapshot, plan, market, now);
     }
 
     pub(crate) fn passed(&self, took: Duration) {

@@ -21,6 +21,7 @@ mod patches;
 mod pending;
 mod setbacks;
 mod slim;
+mod spare_meters;
 mod store;
 mod terminate;
 mod watch;
@@ -45,8 +46,10 @@ use kube::api::{Api, ListParams};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use veneer_api::Overprovisioner;
+use veneer_engine::cluster::Index;
 use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Snapshot, is_deleting, provider_id};
+use veneer_engine::plan::{Snapshot, condition_true, is_deleting, provider_id};
+use veneer_engine::provision::retry_epoch;
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::observe::chain;
@@ -299,22 +302,14 @@ async fn has_overprovisioners(client: &Client) -> bool {
 
 /// Claims with an instance that has not joined.
 fn without_nodes(snapshot: &Snapshot) -> Vec<Arc<veneer_api::NodeClaim>> {
-    let has_node = |id: &str| {
-        snapshot.nodes.iter().any(|node| {
-            let of_node = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-            of_node == Some(id)
-        })
-    };
-    let claims = snapshot.node_claims.iter();
-    claims
-        .filter(|claim| {
-            let is_registered = veneer_engine::plan::condition_true(claim, "Registered");
-            !is_deleting(&claim.metadata)
-                && !is_registered
-                && provider_id(claim).is_some_and(|id| !has_node(id))
-        })
-        .cloned()
-        .collect()
+    let index = Index::new(snapshot);
+    let without = index.claimed().filter(|(claim, machine)| {
+        !is_deleting(&claim.metadata)
+            && !condition_true(claim, "Registered")
+            && provider_id(claim).is_some()
+            && machine.nodes().is_empty()
+    });
+    without.map(|(claim, _)| Arc::clone(claim)).collect()
 }
 
 struct Controller<P> {
@@ -335,8 +330,8 @@ impl<P: Provider> Controller<P> {
         let now = self.clock.now();
         let began = Instant::now();
         self.stores.forget_gone();
-        let world = self.stores.world();
         let mut snapshot = self.stores.snapshot();
+        let retry_epoch = retry_epoch(&snapshot);
         snapshot.instances = self.executor.provider.instances();
         snapshot.node_class_hashes = self.executor.provider.node_class_hashes();
         snapshot.drifted = self.executor.provider.drifted();
@@ -348,7 +343,7 @@ impl<P: Provider> Controller<P> {
         if let Some(catalogue) = self.executor.provider.take_catalogue() {
             self.cycle.trade(catalogue);
         }
-        let pass = self.cycle.pass(&mut snapshot, world, now);
+        let pass = self.cycle.pass(&mut snapshot, retry_epoch, now);
         let took = began.elapsed();
         self.meters.passed(took);
         if took >= SLOW {
@@ -360,6 +355,8 @@ impl<P: Provider> Controller<P> {
             );
         }
         self.report(&pass, took);
+        self.meters
+            .spares(&snapshot, &pass.plan, self.cycle.market(), now);
         self.pending.set(self.cycle.pending());
         let look_again = pass.plan.look_again;
         drop(snapshot);

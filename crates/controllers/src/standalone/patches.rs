@@ -1,30 +1,10 @@
-//! How actions are told apart, and how changes look on the wire.
+//! How changes look on the wire.
 
 use std::collections::BTreeMap;
 
 use kube::api::{DeleteParams, Preconditions};
 use serde_json::{Value, json};
-use veneer_engine::plan::{Action, Target, name, node_pool_of};
-
-/// How keys of launches begin.
-pub(super) const LAUNCH: &str = "launch NodeClaim ";
-
-/// What an action is known by, so that it is neither started twice nor repeated too soon after it failed.
-pub(super) fn key(action: &Action) -> String {
-    match action {
-        // The options may be others a moment later; the launch is the same.
-        Action::Launch { claim, .. } => launch_key(name(&claim.metadata)),
-        // The next decision gives the claim another name.
-        Action::CreateClaim(claim) => {
-            format!("create NodeClaim of NodePool {}", node_pool_of(&claim.metadata))
-        }
-        action => action.to_string(),
-    }
-}
-
-pub(super) fn launch_key(claim: &str) -> String {
-    format!("{LAUNCH}{claim}")
-}
+use veneer_engine::plan::Target;
 
 pub(super) fn uid_only(target: &Target) -> DeleteParams {
     DeleteParams {

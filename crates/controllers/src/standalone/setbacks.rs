@@ -2,12 +2,16 @@
 //! its neighbor.
 
 use std::collections::HashMap;
+use std::fmt::Display;
+use std::hash::Hash;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 /// The first pause.
 const FIRST: Duration = Duration::from_secs(1);
+/// The first pause after a second conflict in a row. A new node is written by many at once, and pods wait for it to open.
+const FIRST_CONFLICT: Duration = Duration::from_millis(100);
 /// The longest pause after something that may pass by itself.
 const PASSING: Duration = Duration::from_secs(30);
 /// The longest pause of all, where a person has to do something first.
@@ -21,10 +25,16 @@ struct Setback {
 }
 
 /// What is known about actions that did not work, by their key.
-#[derive(Debug, Default)]
-pub(super) struct Setbacks(HashMap<String, Setback>);
+#[derive(Debug)]
+pub(super) struct Setbacks<K>(HashMap<K, Setback>);
 
-impl Setbacks {
+impl<K> Default for Setbacks<K> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<K: Clone + Eq + Hash + Display> Setbacks<K> {
     /// Forgets those that nobody has tried again for long.
     pub(super) fn forget_old(&mut self, now: Instant) {
         self.0
@@ -32,46 +42,54 @@ impl Setbacks {
     }
 
     /// Whether an action may be tried now.
-    pub(super) fn is_due(&self, key: &str, now: Instant) -> bool {
+    pub(super) fn is_due(&self, key: &K, now: Instant) -> bool {
         self.0.get(key).is_none_or(|setback| setback.until <= now)
     }
 
-    pub(super) fn succeeded(&mut self, key: &str) {
+    pub(super) fn succeeded(&mut self, key: &K) {
         self.0.remove(key);
     }
 
     /// Says for how long the action is left alone; longer where a person has to do something first.
-    pub(super) fn failed(&mut self, key: &str, needs_action: bool, now: Instant) -> Duration {
+    pub(super) fn failed(&mut self, key: &K, needs_action: bool, now: Instant) -> Duration {
         // Several of one kind that fail together have failed once.
         if let Some(setback) = self.0.get(key).filter(|setback| setback.until > now) {
             return setback.until - now;
         }
         let last = self.0.get(key).map(|setback| setback.delay);
         let delay = next(last.filter(|delay| !delay.is_zero()), needs_action);
+        self.pause(key, delay.max(FIRST), now)
+    }
+
+    fn pause(&mut self, key: &K, delay: Duration, now: Instant) -> Duration {
         let delay = if seeded!(NoBackOff) { Duration::ZERO } else { delay };
-        let pause = jittered(delay, key);
+        let pause = jittered(delay, &key.to_string());
         let until = now + pause;
-        self.0.insert(key.to_owned(), Setback { until, delay });
+        self.0.insert(key.clone(), Setback { until, delay });
         pause
     }
 
     /// Leaves an action alone for a while that does not grow.
-    pub(super) fn rest(&mut self, key: &str, until: Instant) {
+    pub(super) fn rest(&mut self, key: &K, until: Instant) {
         let delay = Duration::ZERO;
-        self.0.insert(key.to_owned(), Setback { until, delay });
+        self.0.insert(key.clone(), Setback { until, delay });
     }
 
     /// The same for an action that another writer was faster than. The first time it is decided again at once: with the newest
     /// version it works. When it does not, something is wrong.
-    pub(super) fn conflicted(&mut self, key: &str, now: Instant) -> Option<Duration> {
-        if self.0.contains_key(key) {
-            return Some(self.failed(key, false, now));
+    pub(super) fn conflicted(&mut self, key: &K, now: Instant) -> Option<Duration> {
+        if let Some(setback) = self.0.get(key) {
+            if setback.until > now {
+                return Some(setback.until - now);
+            }
+            let delay = setback.delay.saturating_mul(2).clamp(FIRST_CONFLICT, PASSING);
+            return Some(self.pause(key, delay, now));
         }
         let first = Setback {
             until: now,
             delay: Duration::ZERO,
         };
-        self.0.insert(key.to_owned(), first);
+        self.0.insert(key.clone(), first);
         None
     }
 }
@@ -86,7 +104,7 @@ fn next(last: Option<Duration>, needs_action: bool) -> Duration {
 /// tried, so that a simulation repeats itself.
 fn jittered(delay: Duration, key: &str) -> Duration {
     // FNV-1a.
-    let start = 0xcbf2_9ce4_8422_2325 ^ delay.as_secs();
+    let start = 0xcbf2_9ce4_8422_2325 ^ u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
     let hash = key.bytes().fold(start, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
@@ -128,33 +146,33 @@ mod tests {
 
     #[test]
     fn the_first_conflict_is_free_and_the_next_ones_wait_longer_each_time() {
-        let mut setbacks = Setbacks::default();
+        let mut setbacks: Setbacks<&str> = Setbacks::default();
         let mut now = Instant::now();
         let mut tries = Vec::new();
         let began = now;
         while now < began + Duration::from_secs(40) {
-            if setbacks.is_due("a", now) {
+            if setbacks.is_due(&"a", now) {
                 tries.push(now - began);
-                setbacks.conflicted("a", now);
+                setbacks.conflicted(&"a", now);
             }
             now += Duration::from_millis(100);
         }
-        assert!((6..=9).contains(&tries.len()), "{tries:?}");
+        assert!((10..=13).contains(&tries.len()), "{tries:?}");
         let pauses: Vec<Duration> = tries.iter().zip(&tries[1..]).map(|(a, b)| *b - *a).collect();
         assert!(pauses[0] <= Duration::from_millis(100), "{pauses:?}");
         assert!(pauses.last() > Some(&Duration::from_secs(7)), "{pauses:?}");
-        setbacks.succeeded("a");
-        assert!(setbacks.is_due("a", now));
-        assert_eq!(setbacks.conflicted("a", now), None);
+        setbacks.succeeded(&"a");
+        assert!(setbacks.is_due(&"a", now));
+        assert_eq!(setbacks.conflicted(&"a", now), None);
         setbacks.forget_old(now + Duration::from_secs(60));
-        let first = setbacks.failed("a", false, now);
+        let first = setbacks.failed(&"a", false, now);
         assert!(first <= FIRST);
         assert_eq!(
-            setbacks.failed("a", false, now),
+            setbacks.failed(&"a", false, now),
             first,
             "what fails together has failed once"
         );
-        assert!(setbacks.failed("a", false, now + first) > FIRST / 2);
-        assert!(!setbacks.is_due("a", now + Duration::from_millis(500)));
+        assert!(setbacks.failed(&"a", false, now + first) > FIRST / 2);
+        assert!(!setbacks.is_due(&"a", now + Duration::from_millis(500)));
     }
 }

@@ -6,11 +6,12 @@
 use std::any::Any;
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentSpec, StatefulSet, StatefulSetSpec};
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, EphemeralVolumeSource, Namespace, Node, NodeStatus, PersistentVolume,
     PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod as ParsedPod, PodCondition, PodSpec, PodStatus,
-    Volume,
+    PodTemplate, PodTemplateSpec, Volume,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
@@ -45,6 +46,8 @@ pub(super) fn slim(object: &mut dyn Any) {
         set.metadata.annotations = None;
         set.status = None;
         set.spec.template.spec = set.spec.template.spec.take().map(slim_spec);
+    } else if slim_workload(object) {
+        // Only what its pods would ask for is left.
     } else if let Some(claim) = object.downcast_mut::<PersistentVolumeClaim>() {
         keep_read(&mut claim.metadata);
         claim.status = claim.status.take().map(|status| PersistentVolumeClaimStatus {
@@ -69,6 +72,51 @@ pub(super) fn slim(object: &mut dyn Any) {
         attachment.metadata.annotations = None;
         attachment.status = None;
         attachment.spec.source.inline_volume_spec = None;
+    }
+}
+
+/// Leaves of a workload what its pods would ask for; says whether it is one.
+fn slim_workload(object: &mut dyn Any) -> bool {
+    if let Some(deployment) = object.downcast_mut::<Deployment>() {
+        deployment.metadata.annotations = None;
+        deployment.status = None;
+        deployment.spec = DeploymentSpec {
+            template: slim_template(std::mem::take(&mut deployment.spec.template)),
+            ..DeploymentSpec::default()
+        };
+    } else if let Some(set) = object.downcast_mut::<StatefulSet>() {
+        set.metadata.annotations = None;
+        set.status = None;
+        set.spec = StatefulSetSpec {
+            template: slim_template(std::mem::take(&mut set.spec.template)),
+            ..StatefulSetSpec::default()
+        };
+    } else if let Some(job) = object.downcast_mut::<Job>() {
+        job.metadata.annotations = None;
+        job.spec = job.spec.take().map(|spec| JobSpec {
+            template: slim_template(spec.template),
+            ..JobSpec::default()
+        });
+        job.status = job.status.take().map(|status| JobStatus {
+            conditions: status.conditions,
+            ..JobStatus::default()
+        });
+    } else if let Some(template) = object.downcast_mut::<PodTemplate>() {
+        template.metadata.annotations = None;
+        template.template = template.template.take().map(slim_template);
+    } else {
+        return false;
+    }
+    true
+}
+
+fn slim_template(template: PodTemplateSpec) -> PodTemplateSpec {
+    PodTemplateSpec {
+        metadata: template.metadata.map(|metadata| ObjectMeta {
+            labels: metadata.labels,
+            ..ObjectMeta::default()
+        }),
+        spec: template.spec.map(slim_spec),
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
@@ -47,6 +48,10 @@ pub(crate) struct Stores {
     pub(crate) ec2_node_classes: Shared<EC2NodeClass>,
     pub(crate) overprovisioners: Shared<Overprovisioner>,
     daemon_sets: Shared<DaemonSet>,
+    deployments: Shared<Deployment>,
+    stateful_sets: Shared<StatefulSet>,
+    jobs: Shared<Job>,
+    pod_templates: Shared<PodTemplate>,
     pvcs: Shared<PersistentVolumeClaim>,
     pvs: Shared<PersistentVolume>,
     storage_classes: Shared<StorageClass>,
@@ -151,9 +156,17 @@ impl Watches {
             lock(&stores.overlays).synced = true;
         }
         if kinds.overprovisioners {
-            follow! {overprovisioners: Overprovisioner}
+            // Spares are made for the pods that workloads would have.
+            follow! {
+                overprovisioners: Overprovisioner, deployments: Deployment, stateful_sets: StatefulSet, jobs: Job,
+                pod_templates: PodTemplate,
+            }
         } else {
             lock(&stores.overprovisioners).synced = true;
+            lock(&stores.deployments).synced = true;
+            lock(&stores.stateful_sets).synced = true;
+            lock(&stores.jobs).synced = true;
+            lock(&stores.pod_templates).synced = true;
         }
         tasks.spawn(follow_versions(client.clone(), Arc::clone(&stores)));
         Self {
@@ -182,6 +195,10 @@ impl Stores {
             ec2_node_classes: Shared::default(),
             overprovisioners: Shared::default(),
             daemon_sets: Shared::default(),
+            deployments: Shared::default(),
+            stateful_sets: Shared::default(),
+            jobs: Shared::default(),
+            pod_templates: Shared::default(),
             pvcs: Shared::default(),
             pvs: Shared::default(),
             storage_classes: Shared::default(),
@@ -236,6 +253,10 @@ impl Stores {
         forget(&self.node_classes, kinds.node_classes == NodeClasses::Kwok);
         forget(&self.ec2_node_classes, kinds.node_classes == NodeClasses::Ec2);
         forget(&self.overprovisioners, kinds.overprovisioners);
+        forget(&self.deployments, kinds.overprovisioners);
+        forget(&self.stateful_sets, kinds.overprovisioners);
+        forget(&self.jobs, kinds.overprovisioners);
+        forget(&self.pod_templates, kinds.overprovisioners);
         forget(&self.daemon_sets, true);
         forget(&self.pvcs, true);
         forget(&self.pvs, true);
@@ -299,6 +320,10 @@ impl Stores {
             && lock(&self.ec2_node_classes).synced
             && lock(&self.overprovisioners).synced
             && lock(&self.daemon_sets).synced
+            && lock(&self.deployments).synced
+            && lock(&self.stateful_sets).synced
+            && lock(&self.jobs).synced
+            && lock(&self.pod_templates).synced
             && lock(&self.pvcs).synced
             && lock(&self.pvs).synced
             && lock(&self.storage_classes).synced
@@ -306,32 +331,6 @@ impl Stores {
             && lock(&self.volume_attachments).synced
             && lock(&self.namespaces).synced
             && lock(&self.pdbs).synced
-    }
-
-    /// Changes when something does that may let pods in that were refused before.
-    pub(crate) fn world(&self) -> u64 {
-        let mut sum = lock(&self.node_pools).objects().fold(0_u64, |sum, pool| {
-            sum.wrapping_mul(31)
-                .wrapping_add(pool.metadata.generation.unwrap_or_default().unsigned_abs())
-        });
-        for (count, claim) in lock(&self.node_claims).objects().enumerate() {
-            sum = sum
-                .wrapping_add(count as u64 + 1)
-                .wrapping_add(u64::from(is_deleting(&claim.metadata)) << 32);
-        }
-        for overlay in lock(&self.overlays).objects() {
-            sum = sum
-                .wrapping_mul(31)
-                .wrapping_add(overlay.metadata.generation.unwrap_or_default().unsigned_abs());
-        }
-        // A class that becomes usable lets pods in, too.
-        for class in lock(&self.ec2_node_classes).objects() {
-            sum = sum
-                .wrapping_mul(31)
-                .wrapping_add(u64::from(ec2::node_class(class).not_ready.is_none()));
-        }
-        sum.wrapping_mul(31)
-            .wrapping_add(lock(&self.node_classes).objects().count() as u64)
     }
 
     /// Everything as it is now, without what only the provider knows.
@@ -355,6 +354,10 @@ impl Stores {
                     .collect()
             },
             daemon_sets: all(&self.daemon_sets),
+            deployments: all(&self.deployments),
+            stateful_sets: all(&self.stateful_sets),
+            jobs: all(&self.jobs),
+            pod_templates: all(&self.pod_templates),
             pvcs: all(&self.pvcs),
             pvs: all(&self.pvs),
             storage_classes: all(&self.storage_classes),

@@ -1,8 +1,9 @@
 //! NodeClaims and Nodes as the watches bring them, as machines that commitments may cover.
 
-use kube::ResourceExt;
 use kube::api::DynamicObject;
 use serde_json::Value;
+use veneer_api::Condition;
+use veneer_engine::cluster::is_off;
 use veneer_steering::machines::SeenMachine;
 
 pub(crate) fn seen_machine(object: &DynamicObject) -> SeenMachine {
@@ -10,23 +11,33 @@ pub(crate) fn seen_machine(object: &DynamicObject) -> SeenMachine {
         .data
         .pointer("/spec/requirements")
         .and_then(Value::as_array);
-    let required = |key: &str| -> Vec<String> {
-        let of_key = requirements.into_iter().flatten().filter(|one| {
-            one.get("key").and_then(Value::as_str) == Some(key)
-                && one.get("operator").and_then(Value::as_str) == Some("In")
-        });
-        let values = of_key.filter_map(|one| one.get("values")?.as_array()).flatten();
-        values
-            .filter_map(|value| Some(value.as_str()?.to_owned()))
+    let required = |key: &str| -> Vec<(String, Vec<String>)> {
+        let of_key = requirements.into_iter().flatten();
+        let of_key = of_key.filter(|one| one.get("key").and_then(Value::as_str) == Some(key));
+        of_key
+            .map(|one| {
+                let operator = one.get("operator").and_then(Value::as_str).unwrap_or_default();
+                let values = one.get("values").and_then(Value::as_array).into_iter().flatten();
+                let values = values.filter_map(|value| Some(value.as_str()?.to_owned()));
+                (operator.to_owned(), values.collect())
+            })
             .collect()
     };
+    // A Node has conditions of another kind, and none of these.
+    let conditions = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(Value::as_array);
+    let conditions = conditions.into_iter().flatten();
+    let conditions: Vec<Condition> = conditions
+        .filter_map(|one| serde_json::from_value(one.clone()).ok())
+        .collect();
     let node = object.data.pointer("/status/nodeName").and_then(Value::as_str);
     SeenMachine::new(
-        &object.name_any(),
-        object.creation_timestamp().map(|time| time.0),
-        object.labels(),
+        &object.metadata,
         required,
         node.map(str::to_owned),
+        is_off(&object.metadata, &conditions),
     )
 }
 

@@ -1,6 +1,7 @@
 //! The controller of steering: writes the overlays that preferences and commitments ask for.
 //!
-//! Prometheus is asked on a timer, beside the loop, so that a slow answer never delays a preference. Everything
+//! Prometheus is asked (or what was collected of the accounts is read) on a timer, beside the loop, so that a slow answer never delays a
+//! preference. Everything
 //! else happens when a watch brings a change: a new NodeClaim, for instance, is charged to the commitments at once.
 
 mod debug;
@@ -18,6 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tracing::{info, warn};
+use veneer_inventory::Inventory;
 use veneer_steering::commitments::{Doubt, Ledger, Observation, Scope, ec2_types};
 use veneer_steering::decisions::Decision;
 use veneer_steering::overlays::diff;
@@ -28,6 +30,8 @@ pub use known::Known;
 pub(crate) use machines::seen_machine;
 pub use prometheus::{PrometheusError, PrometheusSettings, Series, history};
 
+use crate::export::Exported;
+use crate::metrics::SteeringMetrics;
 use crate::run::{COALESCE, RETRY, Shared};
 use crate::{Error, Provider, Settings};
 use decide::Decider;
@@ -42,6 +46,8 @@ const MATCHER_MISSING: &str = "prometheus.matcher is not set: whoever's metrics 
 pub struct SteeringSettings {
     /// Where commitments are read; without, there are no cost-aware overlays and none is touched.
     pub prometheus: Option<PrometheusSettings>,
+    /// What is collected of the accounts themselves; then Prometheus is not asked.
+    pub inventory: Option<Exported>,
     /// Whose commitments count, and how old data may be.
     pub scope: Scope,
     /// How often Prometheus is asked.
@@ -53,11 +59,61 @@ pub struct SteeringSettings {
 impl SteeringSettings {
     /// Whether commitments are read from series of whoever is scraped.
     fn believes_anybody(&self) -> bool {
-        self.prometheus.as_ref().is_some_and(|it| it.matcher.is_none())
+        self.inventory.is_none() && self.prometheus.as_ref().is_some_and(|it| it.matcher.is_none())
     }
 
     pub(crate) fn counts_machines(&self) -> bool {
-        self.prometheus.is_some()
+        self.inventory.is_some() || self.prometheus.is_some()
+    }
+
+    /// Where commitments are read.
+    fn source(&self) -> Result<Option<Source>, PrometheusError> {
+        match (&self.inventory, &self.prometheus) {
+            (Some(inventory), _) => Ok(Some(Source::Accounts(inventory.clone()))),
+            (None, Some(prometheus)) => Ok(Some(Source::Prometheus(Prometheus::new(prometheus)?))),
+            (None, None) => Ok(None),
+        }
+    }
+}
+
+/// Where commitments are read.
+#[derive(Clone)]
+enum Source {
+    Prometheus(Prometheus),
+    Accounts(Exported),
+}
+
+/// What was read there.
+enum Seen {
+    Prometheus(Box<Observation>),
+    Accounts(Arc<Inventory>, Timestamp),
+}
+
+impl Source {
+    async fn look(&self, metrics: &SteeringMetrics) -> Seen {
+        match self {
+            Self::Prometheus(prometheus) => Seen::Prometheus(Box::new(prometheus.observe(metrics).await)),
+            Self::Accounts(exported) => {
+                let inventory = exported.first().await;
+                Seen::Accounts(inventory, Timestamp::now())
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn at(&self) -> Timestamp {
+        match self {
+            Self::Prometheus(observation) => observation.at,
+            Self::Accounts(_, at) => *at,
+        }
+    }
+
+    fn ledger(&self, scope: &Scope) -> Ledger {
+        match self {
+            Self::Prometheus(observation) => Ledger::read(observation, scope),
+            Self::Accounts(inventory, at) => Ledger::of_inventory(inventory, scope, *at),
+        }
     }
 }
 
@@ -69,8 +125,8 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         }
         return Ok(());
     };
-    let prometheus = steering.prometheus.as_ref().map(Prometheus::new).transpose()?;
-    if prometheus.is_none() {
+    let source = steering.source()?;
+    if source.is_none() {
         info!("prometheusUrl is not set: preferences only, cost-aware overlays are left alone");
     }
     if steering.believes_anybody() {
@@ -88,10 +144,10 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         known_types: known_types(&settings),
     };
     if settings.once {
-        return steerer.once(prometheus).await;
+        return steerer.once(source).await;
     }
     let mut retry = RETRY.0;
-    let mut pending = prometheus.clone().map(|it| ask(it, &settings, Duration::ZERO));
+    let mut pending = source.clone().map(|it| ask(it, &settings, Duration::ZERO));
     loop {
         let observed = tokio::select! {
             () = shared.watches.changed_for_steering() => {
@@ -102,8 +158,8 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
             () = sleep(retry), if steerer.writer.is_failing() || steerer.reporter.is_failing() => None,
             () = shared.stop.wait() => return Ok(()),
         };
-        if let (Some(_), Some(prometheus)) = (&observed, &prometheus) {
-            pending = Some(ask(prometheus.clone(), &settings, steering.interval));
+        if let (Some(_), Some(source)) = (&observed, &source) {
+            pending = Some(ask(source.clone(), &settings, steering.interval));
         }
         let failures = steerer.pass(observed).await?;
         let fine = failures.is_empty() && !steerer.reporter.is_failing();
@@ -119,20 +175,20 @@ fn known_types(settings: &Settings) -> BTreeSet<String> {
     }
 }
 
-/// What Prometheus said, and when it was asked.
-type Observed = (Observation, Instant);
+/// What was read, and when that began.
+type Observed = (Seen, Instant);
 
-/// Asks Prometheus after a while, beside everything else.
-fn ask(prometheus: Prometheus, settings: &Settings, after: Duration) -> JoinHandle<Observed> {
+/// Looks after a while, beside everything else.
+fn ask(source: Source, settings: &Settings, after: Duration) -> JoinHandle<Observed> {
     let metrics = settings.metrics.steering.clone();
     tokio::spawn(async move {
         sleep(after).await;
         let began = Instant::now();
-        (prometheus.observe(&metrics).await, began)
+        (source.look(&metrics).await, began)
     })
 }
 
-/// The next observation; without Prometheus there is none.
+/// The next observation; without a source there is none.
 async fn next(pending: &mut Option<JoinHandle<Observed>>) -> Observed {
     if let Some(task) = pending {
         match task.await {
@@ -163,11 +219,11 @@ struct Steerer {
 }
 
 impl Steerer {
-    async fn once(mut self, prometheus: Option<Prometheus>) -> Result<(), Error> {
-        let observed = match prometheus {
-            Some(prometheus) => {
+    async fn once(mut self, source: Option<Source>) -> Result<(), Error> {
+        let observed = match source {
+            Some(source) => {
                 let began = Instant::now();
-                Some((prometheus.observe(&self.settings.metrics.steering).await, began))
+                Some((source.look(&self.settings.metrics.steering).await, began))
             }
             None => None,
         };
@@ -189,19 +245,19 @@ impl Steerer {
         let metrics = self.settings.metrics.steering.clone();
         let began = Instant::now();
         let asked = observed.as_ref().map(|(_, asked)| *asked);
-        if let Some((observation, _)) = observed {
-            let mut ledger = Ledger::read(&observation, &self.steering.scope);
+        if let Some((seen, _)) = observed {
+            let mut ledger = seen.ledger(&self.steering.scope);
             ledger.doubt_unknown_types(&self.known_types);
             metrics.set(|data| data.learn(&ledger));
             self.tell_doubts(&ledger);
             self.settings.ledger.set(&ledger);
-            self.decider.steering.learn(observation.at, ledger);
+            self.decider.steering.learn(seen.at(), ledger);
         }
         let snapshot = self.shared.watches.steering_snapshot();
         let decided = self.decider.decide(&snapshot);
         metrics.decided(began.elapsed());
         metrics.set(|data| {
-            data.cost_aware = self.steering.prometheus.is_some();
+            data.cost_aware = self.steering.counts_machines();
             data.disabled = self.steering.overlays.disabled;
             data.threshold = self.steering.overlays.threshold;
             data.overlays = decided.owned.clone();

@@ -74,11 +74,13 @@ impl Queries {
             .unwrap_or_default();
         let names = COMMITMENTS.join("|");
         let by = "account_id, region, availability_zone, instance_type, cost_type";
+        // Two exporters that are scraped at once tell of the same instances.
+        let once = format!("max by (instance_id, {by})");
         Self {
             commitments: ("commitments", format!("{{__name__=~\"{names}\"{more}}}")),
             running: (
                 "running_instances",
-                format!("count by ({by}) (ec2_instance_hourly_cost{only})"),
+                format!("count by ({by}) ({once} (ec2_instance_hourly_cost{only}))"),
             ),
             scrape_age: (
                 "scrape_age",
@@ -380,7 +382,7 @@ mod tests {
         let bare = Queries::new(None);
         assert_eq!(
             bare.running.1,
-            "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost)"
+            "count by (account_id, region, availability_zone, instance_type, cost_type) (max by (instance_id, account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost))"
         );
         let queries = Queries::new(Some("job=\"lumina\",namespace=~\"a|b\""));
         assert_eq!(
@@ -389,7 +391,7 @@ mod tests {
         );
         assert_eq!(
             queries.running.1,
-            "count by (account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost{job=\"lumina\",namespace=~\"a|b\"})"
+            "count by (account_id, region, availability_zone, instance_type, cost_type) (max by (instance_id, account_id, region, availability_zone, instance_type, cost_type) (ec2_instance_hourly_cost{job=\"lumina\",namespace=~\"a|b\"}))"
         );
         assert_eq!(
             queries.scrape_age.1,

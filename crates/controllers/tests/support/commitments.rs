@@ -28,6 +28,7 @@ pub(crate) const REGION: &str = "us-west-2";
 pub(crate) fn preferences_only() -> SteeringSettings {
     SteeringSettings {
         prometheus: None,
+        inventory: None,
         scope: Scope {
             account: ACCOUNT.to_owned(),
             region: REGION.to_owned(),

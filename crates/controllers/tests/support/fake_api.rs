@@ -20,13 +20,17 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 /// What is there without any object.
-const COLLECTIONS: [&str; 15] = [
+const COLLECTIONS: [&str; 19] = [
     "nodes",
     "pods",
     "namespaces",
     "persistentvolumes",
     "persistentvolumeclaims",
     "daemonsets",
+    "deployments",
+    "statefulsets",
+    "jobs",
+    "podtemplates",
     "poddisruptionbudgets",
     "storageclasses",
     "csinodes",

@@ -38,6 +38,7 @@ pub fn parse(text: &str, origin: &str) -> Result<Catalogue, CatalogueError> {
         vocabulary: builder.vocabulary,
         rules: builder.rules,
         types,
+        hibernation: None,
     })
 }
 

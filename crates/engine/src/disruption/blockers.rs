@@ -140,6 +140,15 @@ pub enum Blocker {
         /// How many there have to be; none if such replacements are switched off.
         needed: Option<usize>,
     },
+    /// A replacement would be cheaper only at the price of a commitment of which too little is left.
+    Commitment {
+        /// The pods without room on other nodes.
+        pods: Vec<String>,
+        /// The type of the replacement.
+        instance_type: String,
+        /// The overlay that stands for the commitment.
+        overlay: String,
+    },
     /// The cheaper types do not meet `minValues`.
     MinValues {
         /// The pods without room on other nodes.
@@ -213,6 +222,7 @@ impl Blocker {
             Self::Starting { .. } => "NodeStarting",
             Self::Price { .. } => "NotCheaper",
             Self::SpotToSpot { .. } => "SpotToSpot",
+            Self::Commitment { .. } => "CommitmentUsedUp",
             Self::MinValues { .. } => "MinValues",
             Self::Budget { .. } => "Budget",
             Self::Waits { .. } => "OthersFirst",
@@ -295,6 +305,10 @@ impl Blocker {
                 "room on other nodes for {}, or {} more cheaper spot types",
                 named(pods),
                 needed.saturating_sub(*cheaper)
+            ),
+            Self::Commitment { pods, overlay, .. } => format!(
+                "room on other nodes for {}, or more left of the commitment of overlay {overlay}",
+                named(pods)
             ),
             Self::MinValues { pods, .. } => {
                 format!("room on other nodes for {}, or lower minValues", named(pods))
@@ -430,6 +444,13 @@ impl fmt::Display for Blocker {
             } => write!(
                 f,
                 "no other node has room for {}, and of the {needed} cheaper spot types that a replacement needs there are {cheaper}",
+                named(pods)
+            ),
+            Self::Commitment {
+                pods, instance_type, ..
+            } => write!(
+                f,
+                "no other node has room for {}, and {instance_type} is cheaper only at the price of a commitment of which too little is left",
                 named(pods)
             ),
             Self::MinValues { pods, why } => {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::labels::{karpenter, kubernetes, veneer};
+use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::node_claim::{
     CONDITION_CONSOLIDATABLE, CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_INSTANCE_TERMINATING,
 };
@@ -16,12 +16,14 @@ use super::blockers::Blocker;
 use super::budgets::{Count, Reason};
 use super::commands::Commands;
 use super::pdbs::Limits;
+use crate::cluster::Index;
+use crate::cluster::purchase::purchase_option_of;
 use crate::lifecycle::drain::{is_protected, tolerates_disruption};
 use crate::lifecycle::{is_ready, quiet_at};
 use crate::packing::hash::FastMap;
 use crate::plan::{
     Lifetime, Snapshot, condition_true, controller_of, is_daemon_pod, is_deleting, is_spare, is_spare_taint,
-    is_terminal, label, name, node_pool_of, parse_duration, provider_id,
+    is_terminal, label, name, node_pool_of, parse_duration,
 };
 use crate::provision::Market;
 
@@ -133,21 +135,12 @@ impl<'a> Candidates<'a> {
 
     pub(super) fn new(
         snapshot: &'a Snapshot,
+        index: &Index<'a>,
         commands: &Commands<'_>,
         market: &Market,
         now: Timestamp,
     ) -> Self {
         let limits = Limits::new(snapshot);
-        let claims: FastMap<&str, &Arc<NodeClaim>> = snapshot
-            .node_claims
-            .iter()
-            .filter_map(|claim| Some((provider_id(claim)?, claim)))
-            .collect();
-        let pools: FastMap<&str, &Arc<NodePool>> = snapshot
-            .node_pools
-            .iter()
-            .map(|pool| (name(&pool.metadata), pool))
-            .collect();
         let mut pods: FastMap<&str, Vec<&Arc<Pod>>> = FastMap::default();
         for pod in snapshot.pods.iter().filter(|pod| !is_terminal(pod)) {
             let node = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -161,8 +154,8 @@ impl<'a> Candidates<'a> {
             counts: BTreeMap::new(),
         };
         for node in &snapshot.nodes {
-            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-            let Some(claim) = id.and_then(|id| claims.get(id).copied()) else {
+            let machine = index.of_node(name(&node.metadata));
+            let Some((machine, claim)) = machine.and_then(|machine| Some((machine, machine.claim()?))) else {
                 all.unmanaged.push(node);
                 continue;
             };
@@ -180,8 +173,7 @@ impl<'a> Candidates<'a> {
                 continue;
             }
             let on_node = pods.get(name(&node.metadata)).map_or(&[][..], Vec::as_slice);
-            let pool = pools.get(node_pool_of(&claim.metadata)).copied();
-            let mut candidate = candidate(claim, node, pool, on_node, market);
+            let mut candidate = candidate(claim, node, machine.pool(), on_node, market);
             if snapshot.paid_for.contains(name(&claim.metadata)) {
                 let share = market
                     .on_demand_price(candidate.instance_type)
@@ -213,10 +205,7 @@ fn candidate<'a>(
     }
     let text = |key| label(&node.metadata, key).unwrap_or_default();
     let instance_type = text(kubernetes::INSTANCE_TYPE);
-    let capacity_type = match text(karpenter::CAPACITY_TYPE) {
-        karpenter::CAPACITY_TYPE_OVERPROVISIONED => text(veneer::PURCHASE_OPTION),
-        other => other,
-    };
+    let capacity_type = purchase_option_of(&node.metadata).unwrap_or_default();
     let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let drifted = find_condition(conditions, CONDITION_DRIFTED)
         .filter(|_| condition_true(claim, CONDITION_DRIFTED))

@@ -15,6 +15,7 @@ use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::CONDITION_INITIALIZED;
 
 use super::budgets::Reason;
+use crate::cluster::Index;
 use crate::plan::{
     Action, NodeChange, Plan, Snapshot, Target, condition_true, is_deleting, name, same_taint,
 };
@@ -115,20 +116,16 @@ impl<'a> Commands<'a> {
 pub(super) fn carry_on(
     commands: &Commands<'_>,
     snapshot: &Snapshot,
+    index: &Index<'_>,
     still_free: impl Fn(&str) -> bool,
     plan: &mut Plan,
 ) {
-    let claims: HashMap<&str, &Arc<NodeClaim>> = snapshot
-        .node_claims
-        .iter()
-        .map(|claim| (name(&claim.metadata), claim))
-        .collect();
     for command in &commands.list {
         let candidates: Vec<&Arc<NodeClaim>> = command
             .says
             .claims
             .iter()
-            .filter_map(|claim| claims.get(claim.as_str()).copied())
+            .filter_map(|claim| index.of_claim(claim)?.claim())
             .filter(|claim| !is_deleting(&claim.metadata))
             .collect();
         if candidates.is_empty() {
@@ -154,25 +151,13 @@ pub(super) fn carry_on(
                 }));
         }
     }
-    taints(commands, snapshot, &claims, plan);
+    taints(commands, snapshot, index, plan);
 }
 
 /// Nodes of commands are tainted; nodes that are tainted without one are let go.
-fn taints(
-    commands: &Commands<'_>,
-    snapshot: &Snapshot,
-    claims: &HashMap<&str, &Arc<NodeClaim>>,
-    plan: &mut Plan,
-) {
-    let mut by_provider: HashMap<&str, &Arc<NodeClaim>> = HashMap::new();
-    for claim in claims.values() {
-        if let Some(id) = crate::plan::provider_id(claim) {
-            by_provider.insert(id, claim);
-        }
-    }
+fn taints(commands: &Commands<'_>, snapshot: &Snapshot, index: &Index<'_>, plan: &mut Plan) {
     for node in snapshot.nodes.iter().filter(|node| !is_deleting(&node.metadata)) {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let claim = id.and_then(|id| by_provider.get(id));
+        let claim = index.claim_of(name(&node.metadata));
         let Some(claim) = claim.filter(|claim| !is_deleting(&claim.metadata)) else {
             continue;
         };

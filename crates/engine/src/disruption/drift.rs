@@ -1,10 +1,11 @@
 //! Whether a claim is no longer what its pool would make.
 
-use veneer_api::labels::{karpenter, veneer};
+use veneer_api::labels::karpenter;
 use veneer_api::{NodeClaim, NodePool};
 
+use crate::cluster::purchase::purchase_option_of;
 use crate::labels::normalise;
-use crate::plan::{NodeClassHash, label};
+use crate::plan::NodeClassHash;
 use crate::provision::HASH_VERSION;
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
@@ -42,7 +43,7 @@ fn meets_requirements(claim: &NodeClaim, pool: &NodePool) -> bool {
         .filter_map(|(key, value)| {
             // The capacity type of a spare says that it is one; how it was bought stands beside it.
             if key == karpenter::CAPACITY_TYPE && value == karpenter::CAPACITY_TYPE_OVERPROVISIONED {
-                let bought = label(&claim.metadata, veneer::PURCHASE_OPTION)?;
+                let bought = purchase_option_of(&claim.metadata)?;
                 return Some((key.as_str(), bought));
             }
             Some((key.as_str(), value.as_str()))

@@ -10,6 +10,7 @@ use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
 use super::search::may_go;
 use super::{Command, Decision, announce};
+use crate::cluster::Index;
 use crate::plan::{Action, Snapshot, Target};
 use crate::provision::{self, is_unbound};
 
@@ -19,7 +20,7 @@ const EMPTY_FOR: SignedDuration = SignedDuration::from_secs(5);
 
 /// Starts the end of empty nodes, as far as budgets allow; says whether any goes.
 pub(super) fn start(
-    snapshot: &Snapshot,
+    (snapshot, index): (&Snapshot, &Index<'_>),
     candidates: &Candidates<'_>,
     budgets: &mut Budgets,
     now: Timestamp,
@@ -32,7 +33,7 @@ pub(super) fn start(
         .peekable();
     if empty.peek().is_none()
         || snapshot.pods.iter().any(|pod| is_unbound(pod))
-        || !provision::demand(snapshot).is_empty()
+        || !provision::demand(snapshot, index).is_empty()
     {
         return false;
     }

@@ -10,7 +10,8 @@ use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
 use super::search::{Verdict, may_drift};
 use super::{Blocker, Chosen, Command};
-use crate::plan::{Plan, Snapshot, label, name, provider_id};
+use crate::cluster::Index;
+use crate::plan::{Plan, Snapshot, label, name};
 
 /// What becomes of a node.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +49,7 @@ pub(super) fn fates(
     alone: &[Option<Verdict>],
     chosen: Chosen,
     budgets: &Budgets,
-    snapshot: &Snapshot,
+    (snapshot, index): (&Snapshot, &Index<'_>),
 ) -> Vec<Fate> {
     let list = &candidates.list;
     let mut command_of: BTreeMap<usize, Command> = BTreeMap::new();
@@ -82,15 +83,10 @@ pub(super) fn fates(
         let fate = plain(node, None, Outcome::Stays(vec![Blocker::Unmanaged]));
         fates.insert(fate.node.clone(), fate);
     }
-    let claims: BTreeMap<&str, &str> = snapshot
-        .node_claims
-        .iter()
-        .filter_map(|claim| Some((provider_id(claim)?, name(&claim.metadata))))
-        .collect();
     for node in &snapshot.nodes {
-        let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-        let claim = id.and_then(|id| claims.get(id)).map(|claim| (*claim).to_owned());
         let node_name = name(&node.metadata).to_owned();
+        let claim = index.claim_of(&node_name);
+        let claim = claim.map(|claim| name(&claim.metadata).to_owned());
         fates
             .entry(node_name)
             .or_insert_with(|| plain(node, claim, Outcome::Leaving));

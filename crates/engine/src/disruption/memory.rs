@@ -111,11 +111,6 @@ impl Alike for Node {
 }
 
 impl Memory {
-    /// What was decided last is not carried out: it is looked at again when something has changed, or at a time.
-    pub fn wait(&mut self, until: Timestamp) {
-        self.look_again = Some(until);
-    }
-
     /// Whether a snapshot differs from the one before in anything that a decision here depends on.
     pub(super) fn has_changed(&mut self, snapshot: &Snapshot, market: &Market) -> bool {
         let Seen {

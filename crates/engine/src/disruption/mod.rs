@@ -32,6 +32,7 @@ use std::sync::Arc;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::labels::veneer;
 
+use crate::cluster::{CommitmentHeadroom, Commitments, Index};
 use crate::packing::relocation::Relocation;
 use crate::packing::{FREE_STEPS, Options, Pods, Problem, ReservedMode};
 use crate::plan::{Action, Announcement, Plan, Snapshot, Subject, Target, is_deleting, name};
@@ -43,10 +44,13 @@ use candidates::{Candidate, Candidates};
 use commands::Replaces;
 use fates::{fates, timers};
 use memory::Proposal;
-use search::{Found, Search, Verdict, may_drift, may_go};
+use search::{Discounts, Found, Search, Verdict, may_drift, may_go};
 
 /// How long until something that was ordered and cannot be seen is ordered again.
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// After this time a replacement is looked at again for which too little was left of a commitment.
+const COMMITMENTS_AGAIN: SignedDuration = SignedDuration::from_mins(5);
 
 /// How to disrupt.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -110,10 +114,24 @@ pub struct Decision {
     pub held: Vec<String>,
 }
 
-/// Decides what goes now.
+/// Decides what goes now, with nothing known about commitments.
 pub fn decide(
     snapshot: &Snapshot,
     market: &mut Market,
+    policy: &Policy,
+    memory: &mut Memory,
+    now: Timestamp,
+) -> Decision {
+    decide_within(snapshot, &Index::new(snapshot), market, None, policy, memory, now)
+}
+
+/// Decides what goes now. A replacement that is worth it only at the price of a commitment comes only as long as enough is left
+/// of that.
+pub fn decide_within<'a>(
+    snapshot: &'a Snapshot,
+    index: &Index<'a>,
+    market: &mut Market,
+    commitments: Option<&dyn Commitments>,
     policy: &Policy,
     memory: &mut Memory,
     now: Timestamp,
@@ -127,12 +145,12 @@ pub fn decide(
     }
     decision.is_new = true;
     let commands = Commands::read(snapshot);
-    let candidates = Candidates::new(snapshot, &commands, market, now);
-    carry_on(&commands, snapshot, market, now, &mut decision.plan);
+    let candidates = Candidates::new(snapshot, index, &commands, market, now);
+    carry_on((&commands, index), snapshot, market, now, &mut decision.plan);
     let started_empty = policy.validation > SignedDuration::ZERO
         && !policy.explains
         && empty::start(
-            snapshot,
+            (snapshot, index),
             &candidates,
             &mut budgets(snapshot, &candidates, now),
             now,
@@ -144,15 +162,29 @@ pub fn decide(
     let looked = if started_empty {
         Looked::default()
     } else if policy.explains || is_worth_a_look(&candidates, memory.proposal.as_ref(), now) {
-        let needs_room = policy.explains || needs_room(&candidates, &commands, snapshot);
+        let needs_room = policy.explains || needs_room(&candidates, &commands, snapshot, index);
         let part = (!needs_room).then(|| part_of(snapshot, &candidates));
         let seen = part.as_ref().unwrap_or(snapshot);
-        look(seen, market, policy, memory, &candidates, now, &mut decision)
+        look(
+            (seen, commitments),
+            market,
+            policy,
+            memory,
+            &candidates,
+            now,
+            &mut decision,
+        )
     } else {
         Looked::default()
     };
     if let Some(proposal) = &memory.proposal {
         decision.plan.look_again(proposal.due);
+    }
+    if looked.lacks_commitment {
+        // What is left of commitments is no part of a snapshot.
+        decision
+            .plan
+            .look_again(now.checked_add(COMMITMENTS_AGAIN).unwrap_or(now));
     }
     memory.turn += decision.started.len();
     if !decision.plan.actions.is_empty() {
@@ -163,7 +195,13 @@ pub fn decide(
     let chosen = waits.unwrap_or(looked.chosen);
     timers(&candidates, &chosen, &budgets, now, &mut decision.plan);
     if policy.explains {
-        decision.fates = Arc::new(fates(&candidates, &looked.alone, chosen, &budgets, snapshot));
+        decision.fates = Arc::new(fates(
+            &candidates,
+            &looked.alone,
+            chosen,
+            &budgets,
+            (snapshot, index),
+        ));
     }
     memory.fates = Arc::clone(&decision.fates);
     memory.look_again = decision.plan.look_again;
@@ -180,6 +218,8 @@ struct Looked {
     chosen: Chosen,
     /// What becomes of each candidate by itself, as far as it was tried.
     alone: Vec<Option<Verdict>>,
+    /// Whether anything stays for want of a commitment.
+    lacks_commitment: bool,
 }
 
 fn budgets(snapshot: &Snapshot, candidates: &Candidates<'_>, now: Timestamp) -> Budgets {
@@ -196,12 +236,17 @@ fn is_worth_a_look(candidates: &Candidates<'_>, proposal: Option<&Proposal>, now
 }
 
 /// Whether any pod has to find a place: on a node that may go, or because it has none already.
-fn needs_room(candidates: &Candidates<'_>, commands: &Commands<'_>, snapshot: &Snapshot) -> bool {
+fn needs_room(
+    candidates: &Candidates<'_>,
+    commands: &Commands<'_>,
+    snapshot: &Snapshot,
+    index: &Index<'_>,
+) -> bool {
     let mut foreign = candidates.unmanaged.iter();
     candidates.list.iter().any(|one| one.pods > 0 && may_go(one))
         || !commands.list.is_empty()
         || foreign.any(|node| is_deleting(&node.metadata))
-        || !provision::demand(snapshot).is_empty()
+        || !provision::demand(snapshot, index).is_empty()
 }
 
 /// The part of a cluster that matters where no pod has to find a place: the nodes that may go.
@@ -218,7 +263,7 @@ fn part_of(snapshot: &Snapshot, candidates: &Candidates<'_>) -> Snapshot {
 
 /// Tries to move pods, and proposes or starts what that came to.
 fn look(
-    snapshot: &Snapshot,
+    (snapshot, commitments): (&Snapshot, Option<&dyn Commitments>),
     market: &mut Market,
     policy: &Policy,
     memory: &mut Memory,
@@ -246,7 +291,14 @@ fn look(
     };
     let relocation = Relocation::new(&problem, options, &movable);
     let catalogue = Arc::clone(market.catalogue());
-    let mut search = Search::new(relocation, candidates, &catalogue, &objects, policy);
+    let overlays = market.overlay_names().to_vec();
+    let discounts = Discounts {
+        evaluation: Arc::clone(market.evaluation()),
+        overlays: &overlays,
+        headroom: CommitmentHeadroom::new(commitments),
+        lacks: false,
+    };
+    let mut search = Search::new(relocation, candidates, &catalogue, &objects, policy, discounts);
     search.judge_alone();
     let due = memory.proposal.take_if(|proposal| proposal.due <= now);
     let mut found = due.map_or_else(Vec::new, |due| validate(&due, &mut search, &mut budgets));
@@ -266,20 +318,31 @@ fn look(
     }
     decision.steps = search.relocation.steps();
     decision.held = search.relocation.held().collect();
+    let lacks_commitment = search.discounts.lacks;
     let alone = search.into_alone();
     if !snapshot.pods.is_empty() {
         market.readings.keep(objects.pods);
     }
-    Looked { chosen, alone }
+    Looked {
+        chosen,
+        alone,
+        lacks_commitment,
+    }
 }
 
 /// Carries commands under way on. A node that somebody protects in the meantime stays.
-fn carry_on(commands: &Commands<'_>, snapshot: &Snapshot, market: &Market, now: Timestamp, plan: &mut Plan) {
+fn carry_on<'a>(
+    (commands, index): (&Commands<'_>, &Index<'a>),
+    snapshot: &'a Snapshot,
+    market: &Market,
+    now: Timestamp,
+    plan: &mut Plan,
+) {
     if commands.list.is_empty() {
-        commands::carry_on(commands, snapshot, |_| true, plan);
+        commands::carry_on(commands, snapshot, index, |_| true, plan);
         return;
     }
-    let free = Candidates::new(snapshot, &Commands::default(), market, now);
+    let free = Candidates::new(snapshot, index, &Commands::default(), market, now);
     let kept: BTreeMap<&str, bool> = free
         .list
         .iter()
@@ -293,7 +356,7 @@ fn carry_on(commands: &Commands<'_>, snapshot: &Snapshot, market: &Market, now: 
         })
         .collect();
     let still_free = |claim: &str| !kept.get(claim).copied().unwrap_or(false);
-    commands::carry_on(commands, snapshot, still_free, plan);
+    commands::carry_on(commands, snapshot, index, still_free, plan);
 }
 
 fn propose(found: &[Found], candidates: &Candidates<'_>, due: Timestamp) -> Proposal {
@@ -359,8 +422,9 @@ fn validate(proposal: &Proposal, search: &mut Search<'_, '_, '_, '_>, budgets: &
                 replacement,
                 saving,
                 moves,
+                need,
             } => {
-                search.relocation.keep();
+                search.keep(need);
                 *budgets = left;
                 found.push(Found {
                     reason: *reason,

@@ -22,6 +22,8 @@ pub(super) struct Replacement {
     /// What the cheapest of them costs.
     pub(super) price: f64,
     pub(super) instance_type: String,
+    /// The offering that costs this.
+    pub(super) offer: Offer,
 }
 
 /// Keeps the types of a new node that may replace `candidates`, or says why none may. `pods` are those that have no
@@ -114,6 +116,7 @@ pub(super) fn narrow(
     let it = catalogue.types.get(launched.entry);
     Ok(Replacement {
         price: launched.price,
+        offer: *launched,
         instance_type: it.map_or_else(String::new, |it| it.name.to_string()),
         claim,
     })

@@ -6,15 +6,18 @@
 //! for them), then node after node; or node after node from the start.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Policy;
 use super::blockers::Blocker;
 use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
 use super::replacement::{Replacement, narrow};
+use crate::cluster::{CommitmentHeadroom, Need};
 use crate::instance_type::Catalogue;
+use crate::overlay::Evaluation;
 use crate::packing::go_sort::sort_slice;
-use crate::packing::relocation::{Counted, Moved, Relocation};
+use crate::packing::relocation::{Counted, Moved, Offer, Relocation};
 use crate::packing::{NewNodeClaim, Objects};
 
 /// How many nodes are tried together at most.
@@ -34,6 +37,8 @@ pub(super) enum Verdict {
         saving: f64,
         /// Where the pods go: the number of a node, or none for a new one.
         moves: Vec<(usize, Option<usize>)>,
+        /// What the replacement takes of a commitment.
+        need: Option<Need>,
     },
     /// They stay.
     Stays(Blocker),
@@ -51,6 +56,33 @@ pub(super) struct Found {
     pub(super) moves: Vec<(usize, Option<usize>)>,
 }
 
+/// Which overlays make offerings cheap, and what is left of the commitments that some of them stand for.
+pub(super) struct Discounts<'s> {
+    pub(super) evaluation: Arc<Evaluation>,
+    /// The names of the overlays, in the order of the evaluation.
+    pub(super) overlays: &'s [Arc<str>],
+    pub(super) headroom: CommitmentHeadroom<'s>,
+    /// Whether anything stays for want of a commitment.
+    pub(super) lacks: bool,
+}
+
+impl Discounts<'_> {
+    /// What a new node takes of a commitment, and the overlay that stands for that.
+    fn need(&self, claim: &NewNodeClaim, offer: &Offer, catalogue: &Catalogue) -> Option<(Need, Arc<str>)> {
+        let mut pools = self.evaluation.pools().iter();
+        let pool = pools.position(|pool| pool.name == claim.node_pool)?;
+        let winner = self.evaluation.winner(pool, offer.entry, offer.offering)?;
+        let overlay = self.overlays.get(winner)?;
+        let list = catalogue
+            .types
+            .get(offer.entry)?
+            .offerings
+            .get(offer.offering)?
+            .price;
+        Some((self.headroom.need(overlay, list)?, Arc::clone(overlay)))
+    }
+}
+
 /// A cluster that is being searched.
 pub(super) struct Search<'s, 'a, 'o, 'p> {
     pub(super) relocation: Relocation<'o, 'p>,
@@ -58,6 +90,7 @@ pub(super) struct Search<'s, 'a, 'o, 'p> {
     pub(super) catalogue: &'s Catalogue,
     pub(super) objects: &'p Objects,
     pub(super) policy: &'s Policy,
+    pub(super) discounts: Discounts<'s>,
     /// Whether each candidate can go by itself: without a new node, with one, or not.
     alone: Vec<Option<Verdict>>,
 }
@@ -69,6 +102,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         catalogue: &'s Catalogue,
         objects: &'p Objects,
         policy: &'s Policy,
+        discounts: Discounts<'s>,
     ) -> Self {
         Self {
             relocation,
@@ -76,6 +110,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             catalogue,
             objects,
             policy,
+            discounts,
             alone: Vec::new(),
         }
     }
@@ -191,6 +226,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 replacement: None,
                 saving: price,
                 moves,
+                need: None,
             });
         }
         if moved.on_claims.len() > 1 && reason != Reason::Drifted {
@@ -210,6 +246,8 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 replacement: None,
                 saving: 0.0,
                 moves,
+                // Drift is no matter of price.
+                need: None,
             });
         }
         let Some(claim) = claims.into_iter().next() else {
@@ -219,6 +257,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             claim,
             price: new_price,
             instance_type,
+            offer,
         } = narrow(
             &self.relocation,
             self.catalogue,
@@ -227,12 +266,44 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             || pods.clone(),
             self.policy,
         )?;
+        let need = self.discounts.need(&claim, &offer, self.catalogue);
+        if let Some((_, overlay)) = need
+            .as_ref()
+            .filter(|(need, _)| !self.discounts.headroom.has(*need))
+        {
+            self.discounts.lacks = true;
+            return Err(Blocker::Commitment {
+                pods,
+                instance_type,
+                overlay: overlay.to_string(),
+            });
+        }
         Ok(Verdict::Goes {
             claims: vec![claim],
             replacement: Some((instance_type, new_price)),
             saving: price - new_price,
             moves,
+            need: need.map(|(need, _)| need),
         })
+    }
+
+    /// Keeps the last attempt, and draws what it needs.
+    pub(super) fn keep(&mut self, need: Option<Need>) {
+        self.relocation.keep();
+        if let Some(need) = need {
+            self.discounts.headroom.take(need);
+        }
+    }
+
+    /// From here on everything that is kept or drawn can be taken back as a whole, once.
+    fn save(&mut self) -> usize {
+        self.relocation.save();
+        self.discounts.headroom.mark()
+    }
+
+    fn go_back(&mut self, mark: usize) {
+        self.relocation.go_back();
+        self.discounts.headroom.give_back(mark);
     }
 
     /// Keeps the last attempt if it came to something.
@@ -242,12 +313,13 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             replacement,
             saving,
             moves,
+            need,
         } = verdict
         else {
             self.relocation.undo();
             return false;
         };
-        self.relocation.keep();
+        self.keep(need);
         found.push(Found {
             reason,
             nodes: nodes.to_vec(),
@@ -306,7 +378,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             Some(first) => {
                 let mut left = budgets.clone();
                 let mut found = Vec::new();
-                self.relocation.save();
+                let mark = self.save();
                 let verdict = self.attempt(&first, Reason::Underutilized);
                 if self.settle(Reason::Underutilized, &first, verdict, &mut found) {
                     for one in first.iter().filter_map(|at| self.candidate(*at)) {
@@ -317,7 +389,7 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                     let more = self.in_order(&rest, &[false, true], &mut left);
                     found.extend(more);
                 }
-                self.relocation.go_back();
+                self.go_back(mark);
                 if total(&found) > total(&apart) + LITTLE {
                     found
                 } else {
@@ -343,9 +415,9 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         let interleaved = self.interleaved(order, turn);
         let mut best: Vec<Found> = Vec::new();
         for (order, phases) in [(interleaved, &[false, true][..]), (by_saving, &[true][..])] {
-            self.relocation.save();
+            let mark = self.save();
             let found = self.in_order(&order, phases, &mut budgets.clone());
-            self.relocation.go_back();
+            self.go_back(mark);
             if total(&found) > total(&best) + LITTLE {
                 best = found;
             }

@@ -14,14 +14,14 @@ use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, NodePool, Resource
 
 use super::node::{self, Initialisation};
 use super::power;
-use super::room::Room;
 use super::{Policy, View, quiet};
+use crate::cluster::LimitHeadroom;
 use crate::disruption::drift;
 use crate::plan::{
     Action, Announcement, Conditions, Lifetime, Plan, Subject, Target, condition_true, is_deleting, is_spare,
     name, node_pool_of, provider_id,
 };
-use crate::provision::{Market, share};
+use crate::provision::Market;
 
 /// The conditions that make a claim ready.
 const STEPS: [&str; 3] = [CONDITION_LAUNCHED, CONDITION_REGISTERED, CONDITION_INITIALIZED];
@@ -121,7 +121,7 @@ pub(super) fn advance(
     view: &View<'_>,
     market: &mut Market,
     policy: &Policy,
-    room: &mut Room<'_>,
+    limits: &mut LimitHeadroom<'_>,
     plan: &mut Plan,
 ) {
     if let Some(reason) = overdue(claim, view, policy, plan) {
@@ -149,7 +149,7 @@ pub(super) fn advance(
         return;
     }
     if provider_id(claim).is_none() {
-        launch(claim, view, market, policy.launch_options, room, plan);
+        launch(claim, view, market, policy.launch_options, limits, plan);
         return;
     }
     if power::advance(claim, view, market, plan) {
@@ -163,7 +163,7 @@ fn launch(
     view: &View<'_>,
     market: &mut Market,
     most: usize,
-    room: &mut Room<'_>,
+    limits: &mut LimitHeadroom<'_>,
     plan: &mut Plan,
 ) {
     let pool = node_pool_of(&claim.metadata);
@@ -172,16 +172,11 @@ fn launch(
         give_up(claim, ("NodePoolDeleted", "nodepool_deleted"), &why, plan);
         return;
     }
-    let is_under_way = view.snapshot.launching.contains(name(&claim.metadata));
-    if is_under_way && (!room.is_limited(pool) || share(claim).is_some()) {
+    if view.snapshot.launching.contains(name(&claim.metadata)) {
+        // Its room was taken before, whatever becomes of it.
         return;
     }
     let mut options = market.options(claim, most);
-    if is_under_way {
-        // Its room is taken, whatever becomes of it.
-        room.take(claim, &mut options);
-        return;
-    }
     if options.is_empty() {
         // As when the provider says so: the claim makes room for one that can be launched.
         let why = "no instance type that the claim allows is available; the pods are scheduled again";
@@ -189,7 +184,7 @@ fn launch(
         give_up(claim, reasons, why, plan);
         return;
     }
-    room.take(claim, &mut options);
+    limits.take(claim, &mut options);
     if options.is_empty() {
         let why = format!(
             "the limits of NodePool {pool} leave no room for any instance type that the claim allows; raise its spec.limits"

@@ -8,9 +8,11 @@ use crate::plan::{Action, Plan, Target, is_deleting, name, provider_id};
 
 pub(super) fn decide(view: &View<'_>, policy: &Policy, plan: &mut Plan) {
     for claim in &view.snapshot.node_claims {
-        let Some(id) = provider_id(claim) else { continue };
+        if provider_id(claim).is_none() {
+            continue;
+        }
         // Before that, the registration timeout decides: lists of young instances may be incomplete.
-        if is_deleting(&claim.metadata) || !is_registered(claim) || view.instances.contains_key(id) {
+        if is_deleting(&claim.metadata) || !is_registered(claim) || view.instance_state(claim).is_some() {
             continue;
         }
         // A ready node has a running kubelet, whatever the provider says.
@@ -27,11 +29,7 @@ pub(super) fn decide(view: &View<'_>, policy: &Policy, plan: &mut Plan) {
     let waiting = claims.filter(|claim| provider_id(claim).is_none());
     let waiting: BTreeSet<&str> = waiting.map(|claim| name(&claim.metadata)).collect();
     for instance in &view.snapshot.instances {
-        if waiting.contains(instance.claim.as_str())
-            || view
-                .claims_by_provider
-                .contains_key(instance.provider_id.as_str())
-        {
+        if waiting.contains(instance.claim.as_str()) || view.index.has_owner(instance) {
             continue;
         }
         if view.since(instance.launched) >= policy.orphan_age {

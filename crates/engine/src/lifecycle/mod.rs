@@ -22,7 +22,6 @@ pub(crate) mod drain;
 mod node;
 mod power;
 mod quiet;
-mod room;
 mod settled;
 mod termination;
 
@@ -40,10 +39,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::Pod;
 
+use crate::cluster::limits::share;
+use crate::cluster::{Index, LimitHeadroom, Machine};
 use crate::packing::hash::FastMap;
-use crate::plan::{Instance, Plan, Snapshot, is_deleting, name, provider_id};
+use crate::plan::{InstanceState, Plan, Snapshot, is_deleting, name, node_pool_of, provider_id};
 use crate::provision::{Market, pool_hash};
-use room::Room;
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +75,7 @@ impl Default for Policy {
 /// A snapshot, indexed.
 struct View<'a> {
     snapshot: &'a Snapshot,
-    nodes_by_provider: FastMap<&'a str, Vec<&'a Arc<Node>>>,
-    claims_by_provider: FastMap<&'a str, &'a Arc<NodeClaim>>,
-    instances: FastMap<&'a str, &'a Instance>,
+    index: &'a Index<'a>,
     /// Only what ends asks for them.
     pods_by_node: OnceCell<FastMap<&'a str, Vec<&'a Arc<Pod>>>>,
     /// The fingerprint of every pool, which all of its claims are compared with.
@@ -86,24 +84,10 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    fn new(snapshot: &'a Snapshot, now: Timestamp) -> Self {
-        let mut nodes_by_provider: FastMap<&str, Vec<&Arc<Node>>> = FastMap::default();
-        for node in &snapshot.nodes {
-            if let Some(id) = node_provider_id(node) {
-                nodes_by_provider.entry(id).or_default().push(node);
-            }
-        }
-        let claims = snapshot.node_claims.iter();
-        let claims_by_provider = claims
-            .filter_map(|claim| Some((provider_id(claim)?, claim)))
-            .collect();
-        let instances = snapshot.instances.iter();
-        let instances = instances.map(|one| (one.provider_id.as_str(), one)).collect();
+    fn new(snapshot: &'a Snapshot, index: &'a Index<'a>, now: Timestamp) -> Self {
         Self {
             snapshot,
-            nodes_by_provider,
-            claims_by_provider,
-            instances,
+            index,
             pods_by_node: OnceCell::new(),
             pool_hashes: snapshot
                 .node_pools
@@ -115,9 +99,13 @@ impl<'a> View<'a> {
     }
 
     fn nodes_of(&self, claim: &NodeClaim) -> &[&'a Arc<Node>] {
-        let id = provider_id(claim);
-        id.and_then(|id| self.nodes_by_provider.get(id))
-            .map_or(&[], Vec::as_slice)
+        let machine = self.index.of_claim(name(&claim.metadata));
+        machine.map_or(&[], Machine::nodes)
+    }
+
+    fn instance_state(&self, claim: &NodeClaim) -> Option<InstanceState> {
+        let machine = self.index.of_claim(name(&claim.metadata))?;
+        machine.instance().map(|instance| instance.state)
     }
 
     fn pods_on(&self, node: &Node) -> &[&'a Arc<Pod>] {
@@ -143,11 +131,6 @@ fn pods_by_node(snapshot: &Snapshot) -> FastMap<&str, Vec<&Arc<Pod>>> {
     pods_by_node
 }
 
-fn node_provider_id(node: &Node) -> Option<&str> {
-    let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-    id.filter(|id| !id.is_empty())
-}
-
 /// Whether a node says that it is ready.
 #[must_use]
 pub fn is_ready(node: &Node) -> bool {
@@ -159,19 +142,37 @@ pub fn is_ready(node: &Node) -> bool {
     conditions.any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
+/// Launches that are under way have their room, before any claim that waits for one: they are not taken back, whichever is older.
+fn take_under_way(snapshot: &Snapshot, market: &mut Market, limits: &mut LimitHeadroom<'_>) {
+    let claims = snapshot.node_claims.iter().filter(|claim| {
+        snapshot.launching.contains(name(&claim.metadata))
+            && !is_deleting(&claim.metadata)
+            && provider_id(claim).is_none()
+            && limits.is_limited(node_pool_of(&claim.metadata))
+            && share(claim).is_none()
+    });
+    let claims: Vec<&Arc<NodeClaim>> = claims.collect();
+    for claim in claims {
+        let options = market.options(claim, 1);
+        limits.take_under_way(claim, options.first());
+    }
+}
+
 /// Everything that claims and nodes need right now.
 #[must_use]
 pub fn decide(
     snapshot: &Snapshot,
+    index: &Index<'_>,
     market: &mut Market,
     policy: &Policy,
     memory: &mut Memory,
     now: Timestamp,
 ) -> Plan {
-    let view = View::new(snapshot, now);
+    let view = View::new(snapshot, index, now);
     memory.begin(&view);
     let mut plan = Plan::default();
-    let mut room = Room::new(snapshot);
+    let mut limits = LimitHeadroom::new(snapshot);
+    take_under_way(snapshot, market, &mut limits);
     // The oldest first: what was promised to a claim is not taken away by one that came later.
     let mut claims: Vec<&Arc<NodeClaim>> = snapshot.node_claims.iter().collect();
     claims.sort_by_key(|claim| claim.metadata.creation_timestamp.as_ref());
@@ -180,7 +181,7 @@ pub fn decide(
             termination::claim(claim, &view, &mut plan);
         } else if !memory.is_settled(claim, &view, &mut plan) {
             let mut step = Plan::default();
-            claim::advance(claim, &view, market, policy, &mut room, &mut step);
+            claim::advance(claim, &view, market, policy, &mut limits, &mut step);
             if step.actions.is_empty() {
                 memory.settle(claim, &view, step.look_again);
             }
@@ -194,5 +195,7 @@ pub fn decide(
     plan
 }
 
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod tests;

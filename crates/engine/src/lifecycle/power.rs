@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::jiff::SignedDuration;
-use veneer_api::labels::{karpenter, kubernetes, veneer};
+use veneer_api::labels::{kubernetes, veneer};
 use veneer_api::node_claim::{
     CONDITION_DRIFTED, CONDITION_INITIALIZED, CONDITION_LAUNCHED, CONDITION_REGISTERED,
 };
@@ -16,6 +16,7 @@ use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus};
 
 use super::View;
 use super::claim::{drifted, pool_of, subject};
+use crate::cluster::purchase::purchase_option_of;
 use crate::plan::{
     Action, Announcement, Conditions, InstanceState, Plan, Power, Shortage, Target, is_deleting, label, name,
     provider_id,
@@ -56,7 +57,7 @@ pub(super) fn advance(claim: &Arc<NodeClaim>, view: &View<'_>, market: &mut Mark
     let Some(id) = provider_id(claim) else {
         return false;
     };
-    let state = view.instances.get(id).map(|one| one.state);
+    let state = view.instance_state(claim);
     let power = Power::of(claim);
     if power == Power::Run {
         let says_so = claim
@@ -203,10 +204,7 @@ fn of_label<'a>(claim: &'a NodeClaim, key: &str) -> &'a str {
 
 /// How the claim's instance was bought.
 fn bought_as(claim: &NodeClaim) -> &str {
-    match of_label(claim, veneer::PURCHASE_OPTION) {
-        "" => of_label(claim, karpenter::CAPACITY_TYPE),
-        bought => bought,
-    }
+    purchase_option_of(&claim.metadata).unwrap_or_default()
 }
 
 /// The cheapest available type of the pool that can take the place of the claim's own.
@@ -215,6 +213,7 @@ fn another_type(claim: &NodeClaim, view: &View<'_>, market: &mut Market) -> Opti
     let open = Spare {
         overprovisioner: "",
         instance_type: None,
+        zone: None,
         capacity_type: Some(bought_as(claim)),
         takes_capacity_type: false,
         hibernates: false,

@@ -15,7 +15,7 @@ use veneer_api::{NodeClaim, NodePool};
 use super::View;
 use super::claim::pool_of;
 use crate::packing::hash::FastMap;
-use crate::plan::{InstanceState, NodeClassHash, Plan, condition_true, name, provider_id};
+use crate::plan::{InstanceState, NodeClassHash, Plan, condition_true, name};
 
 /// Everything that a claim with a ready node depends on beside the time and what all claims depend on. Kept alive, so
 /// that the same address is the same object.
@@ -111,8 +111,7 @@ fn pod_event(claim: &NodeClaim, view: &View<'_>) -> Option<Timestamp> {
 }
 
 fn instance(claim: &NodeClaim, view: &View<'_>) -> Option<InstanceState> {
-    let id = provider_id(claim)?;
-    view.instances.get(id).map(|one| one.state)
+    view.instance_state(claim)
 }
 
 fn drifted(claim: &NodeClaim, view: &View<'_>) -> Option<&'static str> {

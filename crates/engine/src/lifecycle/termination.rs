@@ -11,10 +11,10 @@ use veneer_api::{ConditionStatus, NodeClaim, NodeClaimStatus, Pod};
 
 use super::claim::is_registered;
 use super::drain::{self, Drain};
-use super::{Policy, View, is_ready, node_provider_id};
+use super::{Policy, View, is_ready};
 use crate::plan::{
     Action, Announcement, Conditions, NodeChange, Plan, Subject, Target, is_deleting, is_to_be_stopped, name,
-    parse_duration, provider_id, same_taint,
+    parse_duration, same_taint,
 };
 use crate::provision::is_unbound;
 
@@ -77,10 +77,7 @@ pub(super) fn claim(claim: &Arc<NodeClaim>, view: &View<'_>, plan: &mut Plan) {
         return;
     }
     // An instance whose launch could not be written down is found by the claim's name.
-    let mut instances = view.snapshot.instances.iter().filter(|one| {
-        Some(one.provider_id.as_str()) == provider_id(claim) || one.claim == name(&claim.metadata)
-    });
-    if let Some(instance) = instances.next() {
+    if let Some(instance) = view.index.instance_for(claim, &view.snapshot.instances) {
         plan.push(Action::Terminate {
             provider_id: instance.provider_id.clone(),
         });
@@ -122,8 +119,7 @@ pub(super) fn node(node: &Arc<Node>, view: &View<'_>, policy: &Policy, plan: &mu
     if !has_finalizer(node.metadata.finalizers.as_ref()) {
         return;
     }
-    let id = node_provider_id(node);
-    let claim = id.and_then(|id| view.claims_by_provider.get(id).copied());
+    let claim = view.index.claim_of(name(&node.metadata));
     if claim.is_some_and(|claim| !is_deleting(&claim.metadata) && is_to_be_stopped(claim)) {
         // The node of a spare that is being stopped leaves alone; the instance stays.
         release(node, plan);
@@ -135,8 +131,8 @@ pub(super) fn node(node: &Arc<Node>, view: &View<'_>, policy: &Policy, plan: &mu
             reason: "node_deleted",
         });
     }
-    let runs = id.is_some_and(|id| view.instances.contains_key(id));
-    if !runs && !is_ready(node) {
+    let instance = view.index.instance_of(node);
+    if instance.is_none() && !is_ready(node) {
         release(node, plan);
         return;
     }
@@ -153,10 +149,10 @@ pub(super) fn node(node: &Arc<Node>, view: &View<'_>, policy: &Policy, plan: &mu
     let mut conditions = Conditions::new(&known.conditions, generation, view.now);
     let is_free = steps(node, by, claim.is_some(), view, policy, &mut conditions, plan);
     if is_free {
-        match id.filter(|_| runs) {
-            Some(id) => {
+        match instance {
+            Some(instance) => {
                 plan.push(Action::Terminate {
-                    provider_id: id.to_owned(),
+                    provider_id: instance.provider_id.clone(),
                 });
                 conditions.set_true(CONDITION_INSTANCE_TERMINATING);
             }

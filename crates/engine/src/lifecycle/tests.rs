@@ -226,7 +226,8 @@ fn a_deleted_claim_drains_its_node_before_the_instance_ends() {
             .count()
     };
     assert_eq!(evicts(&mut world), 0, "the node is tainted first");
-    world.settle(2);
+    // The node is deleted, its pool says that it has one less, and the node is tainted.
+    world.settle(3);
     let key = |world: &World| {
         node::taints(&world.snapshot.nodes[0])
             .iter()
@@ -269,7 +270,8 @@ fn pods_leave_by_priority_and_protected_ones_are_waited_for() {
         });
     }
     delete(&mut world);
-    world.settle(2);
+    // The node is deleted, its pool says that it has one less, and the node is tainted.
+    world.settle(3);
     let mut evicted: Vec<String> = Vec::new();
     for action in world.lifecycle().actions {
         if let Action::Evict { pod } = &action {

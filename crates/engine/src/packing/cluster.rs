@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use veneer_api::NodeClaim;
 use veneer_api::labels::{karpenter, kubernetes};
-use veneer_api::node_claim::CONDITION_INSTANCE_TERMINATING;
-use veneer_api::{ConditionStatus, NodeClaim, find_condition};
 
 use super::Objects;
 use super::PodRecord;
 use super::hash::FastMap;
 use super::pod_requests::resource_list;
+use crate::cluster::is_leaving;
 use crate::quantity::Quantity;
 use crate::resources::ResourceList;
 use crate::taints::is_of_start;
@@ -23,8 +23,7 @@ pub(super) type Labels = BTreeMap<String, String>;
 
 static NO_LABELS: LazyLock<Labels> = LazyLock::new(Labels::new);
 
-/// The resource by which a NodePool's number of nodes is limited.
-pub(super) const NODES: &str = "nodes";
+pub(super) use crate::cluster::limits::NODES;
 
 /// A node, its claim, or both.
 #[derive(Clone, Debug)]
@@ -160,12 +159,7 @@ impl<'a> ClusterNode<'a> {
     /// Whether it is going away, so that its pods need another place.
     pub(super) fn is_deleting(&self) -> bool {
         match (self.claim, self.node) {
-            (Some(claim), _) => {
-                let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
-                claim.metadata.deletion_timestamp.is_some()
-                    || find_condition(conditions, CONDITION_INSTANCE_TERMINATING)
-                        .is_some_and(|condition| condition.status == ConditionStatus::True)
-            }
+            (Some(claim), _) => is_leaving(claim),
             (None, Some(node)) => node.metadata.deletion_timestamp.is_some(),
             (None, None) => true,
         }

@@ -8,6 +8,7 @@
 mod action;
 mod condition;
 mod duration;
+mod identity;
 mod objects;
 mod snapshot;
 mod spare;
@@ -17,6 +18,7 @@ pub(crate) mod world;
 pub use action::{Action, Announcement, NodeChange, Plan, Subject, Target};
 pub use condition::Conditions;
 pub use duration::{Lifetime, parse as parse_duration};
+pub use identity::{ActionId, Verb};
 pub use objects::{
     api_list, condition_true, controller_of, is_daemon_pod, is_deleting, is_terminal, label,
     merged_pool_status, name, node_pool_of, provider_id, same_taint,

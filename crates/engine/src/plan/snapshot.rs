@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolume, PersistentVolumeClaim, PodTemplate};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::{CSINode, StorageClass, VolumeAttachment};
 use k8s_openapi::jiff::Timestamp;
@@ -33,6 +34,14 @@ pub struct Snapshot {
     pub drifted: BTreeMap<String, &'static str>,
     /// Every DaemonSet.
     pub daemon_sets: Vec<Arc<DaemonSet>>,
+    /// Every Deployment, where spares are kept: what its pods would ask for.
+    pub deployments: Vec<Arc<Deployment>>,
+    /// Every StatefulSet, likewise.
+    pub stateful_sets: Vec<Arc<StatefulSet>>,
+    /// Every Job, likewise.
+    pub jobs: Vec<Arc<Job>>,
+    /// Every PodTemplate, likewise.
+    pub pod_templates: Vec<Arc<PodTemplate>>,
     /// Every claim on a volume.
     pub pvcs: Vec<Arc<PersistentVolumeClaim>>,
     /// Every volume.

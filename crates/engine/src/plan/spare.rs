@@ -49,7 +49,13 @@ impl Power {
     /// What a claim says.
     #[must_use]
     pub fn of(claim: &NodeClaim) -> Self {
-        let annotations = claim.metadata.annotations.as_ref();
+        Self::of_metadata(&claim.metadata)
+    }
+
+    /// What the metadata of a claim say.
+    #[must_use]
+    pub fn of_metadata(metadata: &ObjectMeta) -> Self {
+        let annotations = metadata.annotations.as_ref();
         match annotations
             .and_then(|list| list.get(veneer::POWER))
             .map(String::as_str)

@@ -15,6 +15,7 @@ use super::{
     merged_pool_status, name,
 };
 use crate::catalogue::kwok;
+use crate::cluster::Index;
 use crate::disruption;
 use crate::lifecycle::{self, Launched, Policy, after_launch};
 use crate::packing::Options;
@@ -140,8 +141,10 @@ impl World {
 
     pub(crate) fn lifecycle(&mut self) -> Plan {
         self.market.update(&self.snapshot);
+        let index = Index::new(&self.snapshot);
         let mut plan = lifecycle::decide(
             &self.snapshot,
+            &index,
             &mut self.market,
             &self.policy,
             &mut self.lifecycle,
@@ -150,6 +153,7 @@ impl World {
         // What is remembered changes nothing.
         let anew = lifecycle::decide(
             &self.snapshot,
+            &index,
             &mut self.market,
             &self.policy,
             &mut lifecycle::Memory::default(),

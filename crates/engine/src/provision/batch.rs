@@ -71,7 +71,8 @@ pub struct Batch {
 
 impl Batch {
     /// Takes in what kube-scheduler says about the pods that wait: by uid, a number that changes when it says something else.
-    /// While it is busy refusing pods again, it has not looked at the newest yet, and a batch would be closed in the middle of them.
+    /// While it is busy with them it has not looked at the newest yet, and a batch would be closed in the middle of them. So every
+    /// change keeps the batch open: a pod that is refused anew, one that begins to wait, and one that is bound.
     pub fn hear(&mut self, said: BTreeMap<String, u64>, now: Timestamp) {
         if self.said != said {
             self.said = said;

@@ -11,7 +11,7 @@ use veneer_api::{Extra, NodeClaim, NodeClaimSpec, NodePool, NodeSelectorRequirem
 
 use super::hash::{HASH_VERSION, Hasher, pool_hash};
 use super::market::Market;
-use super::share::take_share;
+use crate::cluster::limits::take_share;
 use crate::labels::LabelSet;
 use crate::packing::{NewNodeClaim, PodRecord};
 use crate::plan::{api_list, name, spare_taint};
@@ -137,6 +137,8 @@ pub struct Spare<'a> {
     pub overprovisioner: &'a str,
     /// Its type; any if none.
     pub instance_type: Option<&'a str>,
+    /// Its zone; any if none.
+    pub zone: Option<&'a str>,
     /// How it must be bought; as the pool allows if none.
     pub capacity_type: Option<&'a str>,
     /// Whether the capacity type of claim and node says that it is a spare. Beside a Karpenter that label is its own.
@@ -153,6 +155,7 @@ pub fn spare(pool: &NodePool, spare: Spare<'_>, (now, number): (Timestamp, usize
     let mut claim = from_template(pool, hasher);
     for (key, value) in [
         (kubernetes::INSTANCE_TYPE, spare.instance_type),
+        (kubernetes::ZONE, spare.zone),
         (karpenter::CAPACITY_TYPE, spare.capacity_type),
     ] {
         if let Some(value) = value {
@@ -181,6 +184,14 @@ pub fn spare(pool: &NodePool, spare: Spare<'_>, (now, number): (Timestamp, usize
     let annotations = claim.metadata.annotations.get_or_insert_default();
     if !spare.takes_capacity_type {
         annotations.insert(karpenter::DO_NOT_DISRUPT.to_owned(), "true".to_owned());
+        // Whether it has drifted is for the Karpenter beside us to say, by its own fingerprint of the pool.
+        let of_pool = pool.metadata.annotations.as_ref();
+        for key in [karpenter::NODEPOOL_HASH, karpenter::NODEPOOL_HASH_VERSION] {
+            match of_pool.and_then(|list| list.get(key)) {
+                Some(value) => annotations.insert(key.to_owned(), value.clone()),
+                None => annotations.remove(key),
+            };
+        }
     }
     if spare.hibernates {
         annotations.insert(veneer::HIBERNATION.to_owned(), "true".to_owned());

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodCondition;
 use veneer_api::Pod;
 
-use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name, provider_id};
+use crate::cluster::Index;
+use crate::plan::{Snapshot, is_daemon_pod, is_deleting, is_terminal, name};
 
 /// Whether the scheduler has tried to place a pod and failed, so that only a new node helps.
 #[must_use]
@@ -94,8 +95,8 @@ pub fn waiting(snapshot: &Snapshot) -> impl Iterator<Item = String> {
 
 /// The pods that need a place, by uid: those that the scheduler could not place, and those on nodes that go away.
 #[must_use]
-pub fn demand(snapshot: &Snapshot) -> BTreeSet<String> {
-    let leaving: BTreeSet<&str> = leaving(snapshot);
+pub fn demand(snapshot: &Snapshot, index: &Index<'_>) -> BTreeSet<String> {
+    let leaving = leaving(index);
     let wants = |pod: &&Arc<Pod>| {
         is_provisionable(pod)
             || node_name(pod).is_some_and(|node| leaving.contains(node))
@@ -109,23 +110,8 @@ pub fn demand(snapshot: &Snapshot) -> BTreeSet<String> {
 }
 
 /// The names of nodes whose claim is being deleted.
-fn leaving(snapshot: &Snapshot) -> BTreeSet<&str> {
-    let ending: BTreeSet<&str> = snapshot
-        .node_claims
-        .iter()
-        .filter(|claim| is_deleting(&claim.metadata))
-        .filter_map(|claim| provider_id(claim))
-        .collect();
-    if ending.is_empty() {
-        return BTreeSet::new();
-    }
-    snapshot
-        .nodes
-        .iter()
-        .filter(|node| {
-            let id = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref());
-            id.is_some_and(|id| ending.contains(id))
-        })
-        .map(|node| name(&node.metadata))
-        .collect()
+fn leaving<'a>(index: &Index<'a>) -> BTreeSet<&'a str> {
+    let ending = index.claimed().filter(|(claim, _)| is_deleting(&claim.metadata));
+    let nodes = ending.flat_map(|(_, machine)| machine.nodes());
+    nodes.map(|node| name(&node.metadata)).collect()
 }

@@ -8,7 +8,7 @@ use veneer_api::labels::kubernetes;
 use veneer_api::{NodeClaim, NodePool, ResourceList};
 
 use super::pools::Usage;
-use super::share::share;
+use crate::cluster::limits::share;
 use crate::instance_type::Catalogue;
 use crate::labels::{LabelSet, ON_DEMAND, RESERVED, SPOT};
 use crate::overlay::{Evaluation, Evaluator, Overlay, Pool, Problem, TieBreak, launchable};
@@ -154,6 +154,11 @@ impl Market {
     #[must_use]
     pub fn evaluation(&self) -> &Arc<Evaluation> {
         &self.evaluation
+    }
+
+    /// The names of the overlays, in the order in which an evaluation counts them.
+    pub(crate) fn overlay_names(&self) -> &[Arc<str>] {
+        &self.names
     }
 
     /// What a node of a pool costs after overlays, in dollars per hour. What cannot be launched at the moment still

@@ -14,11 +14,10 @@ mod hash;
 mod market;
 mod pools;
 mod replicas;
-mod share;
+mod retry;
 
 pub(crate) use claims::dynamic;
 pub(crate) use demand::relevant;
-pub(crate) use share::share;
 
 pub use batch::{Batch, Place, Window};
 pub use claims::{Spare, spare as spare_claim};
@@ -27,7 +26,7 @@ pub use hash::{HASH_VERSION, pool_hash};
 pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};
 pub use replicas::decide as decide_replicas;
-pub use share::{counted, take_share};
+pub use retry::retry_epoch;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,6 +36,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::{NodeClaim, ResourceList};
 
+use crate::cluster::limits::share;
 use crate::disruption::Commands;
 use crate::packing::{self, HeldNamespace, Objects, Problem, Reason, Unschedulable};
 use crate::plan::{
@@ -320,5 +320,7 @@ fn foreseen(claim: &Arc<NodeClaim>, market: &mut Market) -> Arc<NodeClaim> {
     foreseen
 }
 
+#[cfg(test)]
+mod limit_tests;
 #[cfg(test)]
 mod tests;

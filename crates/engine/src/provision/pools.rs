@@ -14,6 +14,7 @@ use veneer_api::{ConditionStatus, NodeClaim, NodePool, NodePoolStatus, find_cond
 
 use super::hash::{HASH_VERSION, pool_hash};
 use super::market::{Market, quantities};
+use crate::cluster::is_leaving;
 use crate::disruption::budget_faults;
 use crate::labels::{self, LabelRules};
 use crate::plan::{
@@ -270,7 +271,9 @@ fn count(claims: &[Arc<NodeClaim>]) -> i64 {
 impl Usage {
     /// Counts again if it is not about the same claims with the same capacity.
     fn update(&mut self, pool: &NodePool, snapshot: &Snapshot) {
-        let claims = of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some());
+        // What is on its way out is not counted, as in Karpenter.
+        let claims =
+            of_pool(pool, snapshot).filter(|claim| provider_id(claim).is_some() && !is_leaving(claim));
         let claims: Vec<Arc<NodeClaim>> = claims.map(Arc::clone).collect();
         let is_same = |(known, now): (&Arc<NodeClaim>, &Arc<NodeClaim>)| {
             Arc::ptr_eq(known, now) || capacity(known) == capacity(now)

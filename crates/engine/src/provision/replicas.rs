@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::{CONDITION_READY, NodeClaim, NodePool};
+use veneer_api::{CONDITION_READY, NodeClaim};
 
 use super::claims;
 use super::market::Market;
 use super::pools::readiness;
+use crate::cluster::limits;
 use crate::plan::{
     Action, Plan, Snapshot, Target, is_daemon_pod, is_deleting, is_spare, is_terminal, name, node_pool_of,
     provider_id,
 };
-use crate::quantity::Quantity;
 
 /// Launches what is missing and removes what is too much.
 #[must_use]
@@ -26,15 +26,12 @@ pub fn decide(snapshot: &Snapshot, market: &Market, now: Timestamp) -> Plan {
             continue;
         }
         let pool_name = name(&pool.metadata);
-        let all: Vec<&Arc<NodeClaim>> = snapshot
+        let of_pool = |claim: &&Arc<NodeClaim>| node_pool_of(&claim.metadata) == pool_name;
+        let mut running: Vec<&Arc<NodeClaim>> = snapshot
             .node_claims
             .iter()
-            .filter(|claim| node_pool_of(&claim.metadata) == pool_name && !is_spare(&claim.metadata))
-            .collect();
-        let mut running: Vec<&Arc<NodeClaim>> = all
-            .iter()
-            .copied()
-            .filter(|claim| !is_deleting(&claim.metadata))
+            .filter(of_pool)
+            .filter(|claim| !is_spare(&claim.metadata) && !is_deleting(&claim.metadata))
             .collect();
         let wanted = usize::try_from(replicas).unwrap_or_default();
         if running.len() > wanted {
@@ -52,18 +49,12 @@ pub fn decide(snapshot: &Snapshot, market: &Market, now: Timestamp) -> Plan {
         if !readiness(pool, snapshot, &market.catalogue().rules, now).is_true(CONDITION_READY) {
             continue;
         }
-        // Nodes that still go away count against the limit.
-        let room = node_limit(pool).map_or(usize::MAX, |limit| limit.saturating_sub(all.len()));
+        let room = limits::nodes_left(pool, snapshot);
         for number in 0..(wanted - running.len()).min(room) {
             plan.push(Action::CreateClaim(Box::new(claims::replica(pool, now, number))));
         }
     }
     plan
-}
-
-fn node_limit(pool: &NodePool) -> Option<usize> {
-    let limit: Quantity = pool.spec.limits.get("nodes")?.0.parse().ok()?;
-    Some(usize::try_from(limit.value()).unwrap_or_default())
 }
 
 /// Which claims go first: those without an instance, those without a node, then those with the fewest pods.

@@ -128,8 +128,8 @@ fn a_claim_keeps_its_share_of_the_limits_when_nothing_of_it_is_left_to_buy() {
     let claim = created(&first)[0].clone();
     assert_eq!(
         claim.metadata.annotations.as_ref().unwrap()["veneer.io/share"],
-        r#"{"cpu":"4"}"#,
-        "of what is limited, what the cheapest type has"
+        r#"{"cpu":"4","nodes":"1"}"#,
+        "of what is limited, what the cheapest type has, and the node"
     );
     first
         .plan

@@ -1,11 +1,13 @@
 //! What is paid for already: Reserved Instances, EC2 Instance Savings Plans and Compute Savings Plans, and how much
 //! of each is left.
 //!
-//! [`Ledger::read`] turns the answers of a metrics server into one [`Book`] per kind. Whatever cannot be believed (a
+//! [`Ledger::read`] turns the answers of a metrics server into one [`Book`] per kind, [`Ledger::of_inventory`] what was collected of the
+//! accounts themselves. Whatever cannot be believed (a
 //! query that failed, data that is old, a series that is missing, a value that is no number) becomes a [`Doubt`],
 //! and a doubt is never mistaken for "none left": that is said only by an answer that is empty and fresh.
 
 mod freshness;
+mod inventory;
 mod plans;
 mod plausible;
 mod reserved;

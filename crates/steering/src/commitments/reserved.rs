@@ -17,6 +17,25 @@ use super::{
     is_size_flexible,
 };
 
+/// What tells Reserved Instances, their numbers and running instances apart; all else says who told it.
+const PLACE: [&str; 6] = [
+    "account_id",
+    "region",
+    "instance_type",
+    "availability_zone",
+    // Of exporters that tell each purchase by itself.
+    "reservation_id",
+    "reserved_instance_id",
+];
+const FAMILY: [&str; 3] = ["account_id", "region", "instance_family"];
+const RUNNING: [&str; 5] = [
+    "account_id",
+    "region",
+    "instance_type",
+    "availability_zone",
+    "cost_type",
+];
+
 /// Counts by (type, zone); regional ones have no zone.
 type Counts<'a> = BTreeMap<(&'a str, &'a str), f64>;
 
@@ -32,7 +51,7 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
 
     let mut doubts: BTreeMap<&str, Doubt> = BTreeMap::new();
     let mut told = Counts::new();
-    for (sample, value) in distinct(present)
+    for (sample, value) in distinct(present, &PLACE)
         .into_values()
         .filter(|(sample, _)| in_scope(sample))
     {
@@ -46,7 +65,7 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
         }
     }
     let mut of_family: BTreeMap<&str, Result<f64, Doubt>> = BTreeMap::new();
-    for (sample, value) in distinct(counts)
+    for (sample, value) in distinct(counts, &FAMILY)
         .into_values()
         .filter(|(sample, _)| in_scope(sample))
     {
@@ -55,9 +74,12 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
         of_family.insert(family, checked);
     }
     let mut covered = Counts::new();
-    for (sample, value) in distinct(running).into_values().filter(|(sample, value)| {
-        in_scope(sample) && sample.label("cost_type") == "reserved_instance" && value.is_finite()
-    }) {
+    for (sample, value) in distinct(running, &RUNNING)
+        .into_values()
+        .filter(|(sample, value)| {
+            in_scope(sample) && sample.label("cost_type") == "reserved_instance" && value.is_finite()
+        })
+    {
         *covered
             .entry((sample.label("instance_type"), sample.label("availability_zone")))
             .or_default() += value;

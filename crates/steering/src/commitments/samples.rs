@@ -57,33 +57,15 @@ pub struct Observation {
     pub freshness: Answer,
 }
 
-/// Labels that say where a sample was scraped, not what it is about.
-const SCRAPE_LABELS: [&str; 13] = [
-    "__name__",
-    "job",
-    "instance",
-    "pod",
-    "namespace",
-    "service",
-    "endpoint",
-    "container",
-    "node",
-    "cluster",
-    "prometheus",
-    "prometheus_replica",
-    "replica",
-];
-
-/// One value per series, where two exporters (or two servers) tell the same series: the larger one.
-pub(super) fn distinct(samples: &[Sample]) -> BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> {
-    let mut distinct: BTreeMap<Vec<(&str, &str)>, (&Sample, f64)> = BTreeMap::new();
+/// One value for each combination of the labels that tell series apart, where two exporters (or two servers) tell the same: the larger one.
+pub(super) fn distinct<'a, const N: usize>(
+    samples: &'a [Sample],
+    identity: &[&str; N],
+) -> BTreeMap<[&'a str; N], (&'a Sample, f64)> {
+    let mut distinct: BTreeMap<[&str; N], (&Sample, f64)> = BTreeMap::new();
     for sample in samples {
-        let about = sample
-            .labels
-            .iter()
-            .filter(|(name, _)| !SCRAPE_LABELS.contains(&name.as_str()))
-            .map(|(name, value)| (name.as_str(), value.as_str()));
-        let entry = distinct.entry(about.collect()).or_insert((sample, sample.value));
+        let about = identity.map(|name| sample.label(name));
+        let entry = distinct.entry(about).or_insert((sample, sample.value));
         // What is no number stays so: it must not be hidden by the other one.
         entry.1 = if entry.1.is_nan() || sample.value.is_nan() {
             f64::NAN

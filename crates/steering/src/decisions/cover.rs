@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
 use super::{Machine, NOTHING};
@@ -21,6 +22,12 @@ pub struct Used {
     pub taken: f64,
     /// Dollars per hour that they cost beyond everything that is paid for.
     pub overshoot: f64,
+}
+
+/// Whether data may have been taken before a machine was made. Kubernetes cuts times to whole seconds, so what was made in the
+/// second of the data counts as not in it yet.
+fn is_after(machine: &Machine, data_at: Timestamp) -> bool {
+    machine.created.as_second() >= data_at.as_second()
 }
 
 /// Charges the machines to the commitments, oldest first.
@@ -40,7 +47,7 @@ pub fn cover(ledger: &Ledger, machines: &[Machine]) -> BTreeMap<Target, Used> {
                 .balances
                 .iter()
                 .find(|(target, balance)| balance.is_ok() && target.covers_type(&machine.instance_type));
-            let (Some((target, Ok(balance))), true) = (target, machine.created > book.data_at) else {
+            let (Some((target, Ok(balance))), true) = (target, is_after(machine, book.data_at)) else {
                 continue;
             };
             let entry = used.entry(target.clone()).or_default();

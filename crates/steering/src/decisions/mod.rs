@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use crate::commitments::{Balance, Certainty, Doubt, Kind, Ledger, Target};
+use crate::commitments::{Balance, Certainty, Doubt, Kind, Ledger, Target, family_of, is_size_flexible};
 
 pub use cover::{Used, cover, price_launches};
 
@@ -158,6 +158,8 @@ pub struct Decision {
     pub state: State,
     /// Why.
     pub reason: Reason,
+    /// What such a commitment covers, with the rules of the guide ("Commitments: who pays for what").
+    pub rule: &'static str,
     /// Whether state or reason differ from the last time.
     pub changed: bool,
     /// What the data says is there and is left.
@@ -230,6 +232,7 @@ pub fn decide(
                 target: target.clone(),
                 state,
                 reason,
+                rule: rule(target),
                 changed: memory.last.get(target) != Some(&(state, reason)),
                 balance: balance.and_then(|balance| balance.ok().copied()),
                 used,
@@ -240,6 +243,24 @@ pub fn decide(
     }
     remember(memory, &decisions, existing);
     decisions
+}
+
+/// What a commitment covers, with the rules that say so.
+fn rule(target: &Target) -> &'static str {
+    match target.kind {
+        Kind::ReservedInstance if is_size_flexible(family_of(&target.covers)) => {
+            "Reserved Instances: zonal ones this type in their zone, regional ones every size of the family, smallest first (rules 2, 3, 4, 5, 8)"
+        }
+        Kind::ReservedInstance => {
+            "Reserved Instances: this type and size only, its family is not flexible (rules 2, 3, 8)"
+        }
+        Kind::Ec2InstanceSavingsPlan => {
+            "EC2 Instance Savings Plan: every size of the family in its region, after Reserved Instances (rules 2, 9, 10)"
+        }
+        Kind::ComputeSavingsPlan => {
+            "Compute Savings Plan: everything that is left, Fargate and Lambda too (rules 2, 9, 10)"
+        }
+    }
 }
 
 /// Whether enough is left, and why or why not.

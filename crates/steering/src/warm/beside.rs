@@ -12,6 +12,7 @@ use veneer_engine::plan::{NodeClass, Plan, Snapshot};
 use veneer_engine::provision::Market;
 
 use super::keep::{Mode, keep};
+use super::needs::Memory;
 use super::promote::{self, Search};
 use super::spares::Spares;
 
@@ -20,6 +21,7 @@ use super::spares::Spares;
 pub struct Beside {
     market: Market,
     search: Search,
+    memory: Memory,
 }
 
 impl Beside {
@@ -29,7 +31,14 @@ impl Beside {
         Self {
             market: Market::new(catalogue),
             search: Search::default(),
+            memory: Memory::default(),
         }
+    }
+
+    /// Prices and capacity after overlays, as of the last pass.
+    #[must_use]
+    pub const fn market(&self) -> &Market {
+        &self.market
     }
 
     /// Looks once.
@@ -38,12 +47,15 @@ impl Beside {
         snapshot.node_classes = snapshot.node_pools.iter().map(|pool| class_of(pool)).collect();
         self.market.update(snapshot);
         let mut spares = Spares::of(snapshot);
-        let promotion = self.search.find(snapshot, &spares, &mut self.market, now);
+        let promotion = self
+            .search
+            .find(snapshot, &spares, &promote::SERVED, &mut self.market, now);
         let mut plan = promote::give(snapshot, &mut spares, &promotion);
         plan.extend(keep(
             snapshot,
             &mut spares,
             &mut self.market,
+            &mut self.memory,
             Mode::Companion,
             now,
         ));

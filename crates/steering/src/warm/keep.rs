@@ -8,14 +8,18 @@ use veneer_api::labels::{karpenter, veneer};
 use veneer_api::node_claim::CONDITION_DRIFTED;
 use veneer_api::overprovisioner::SpareState;
 use veneer_api::{CONDITION_READY, NodePool, Overprovisioner};
+use veneer_engine::cluster::LimitHeadroom;
+use veneer_engine::cluster::limits::take_share;
 use veneer_engine::plan::{
     Action, Lifetime, Plan, Power, Snapshot, Target, condition_true, is_deleting, is_to_be_stopped,
     is_used_spare, name,
 };
-use veneer_engine::provision::{self, Market, spare_claim};
+use veneer_engine::provision::{self, LaunchOption, Market, spare_claim};
 
+use super::needs::{Memory, Needs, type_of, zone_of};
 use super::promote;
-use super::room::{Usage, affordable};
+use super::reading::{read, spend_limit};
+use super::room::affordable;
 use super::shape;
 use super::sizing::{self, Current};
 use super::spares::{Spare, Spares, Stage};
@@ -41,9 +45,10 @@ struct Keeper<'a, 's> {
     snapshot: &'a Snapshot,
     spares: &'s mut Spares<'a>,
     market: &'s mut Market,
+    memory: &'s mut Memory,
     mode: Mode,
     now: Timestamp,
-    usage: BTreeMap<String, Usage>,
+    limits: BTreeMap<String, LimitHeadroom<'a>>,
     plan: Plan,
 }
 
@@ -53,16 +58,19 @@ pub fn keep<'a>(
     snapshot: &'a Snapshot,
     spares: &mut Spares<'a>,
     market: &mut Market,
+    memory: &mut Memory,
     mode: Mode,
     now: Timestamp,
 ) -> Plan {
+    memory.observe(snapshot, market, now);
     let mut keeper = Keeper {
         snapshot,
         spares,
         market,
+        memory,
         mode,
         now,
-        usage: BTreeMap::new(),
+        limits: BTreeMap::new(),
         plan: Plan::default(),
     };
     keeper.heal();
@@ -183,24 +191,42 @@ impl<'a> Keeper<'a, '_> {
         let in_use = self.spares.used_of(owner, pool_name).len();
         let base = self.spares.base_of(pool_name);
         let wanted = sizing::wanted(&one.spec.strategy, current.size, base, in_use);
+        let needs = self.needs(one, pool, faults);
+        let is_useful = |spare: &Spare<'_>| {
+            let needs = needs.as_ref();
+            needs.is_none_or(|needs| needs.is_useful(spare, self.snapshot))
+        };
         let mut mine = self.spares.empty_of(owner, pool_name).to_vec();
-        mine.sort_by_key(removal_order);
+        mine.sort_by_key(|spare| (is_useful(spare), removal_order(spare)));
         let allowed = self.within_budget(&mine, budget, one);
         if allowed < wanted.min(mine.len()) {
             faults.spend(pool_name, wanted);
         }
         let surplus = mine.len().saturating_sub(wanted.min(allowed));
         let (leaving, staying) = mine.split_at(surplus);
+        let useless: Vec<&Spare<'a>> = staying.iter().filter(|spare| !is_useful(spare)).collect();
+        if !useless.is_empty() {
+            let types: BTreeSet<&str> = useless.iter().filter_map(|spare| type_of(spare)).collect();
+            faults.no_pod_fits(pool_name, useless.len(), staying.len(), &types);
+        }
+        let useless: BTreeSet<String> = useless.iter().map(|spare| spare.name().to_owned()).collect();
         self.remove(one, pool_name, leaving);
         if staying.len() < wanted && allowed >= mine.len() {
             let missing = wanted - staying.len();
-            let taken = self.take_over(one, pool_name, missing);
-            self.launch(one, pool, (missing - taken, wanted), budget, faults);
+            let taken = self.take_over(one, pool_name, missing, needs.as_ref());
+            if let Some(needs) = &needs {
+                self.launch(one, pool, needs, (missing - taken, wanted), budget, faults);
+            }
         }
         let settled = staying.len() >= wanted;
-        self.power(one, staying);
-        if settled {
-            self.renew(one, pool_name, staying);
+        let is_switching = self.power(one, staying);
+        if settled && !is_switching {
+            let can_replace = needs.as_ref().is_some_and(|needs| {
+                shape::choose(pool, &one.spec.state, needs, self.market, self.now).is_ok()
+            });
+            self.renew(one, pool_name, staying, &|spare| {
+                can_replace && useless.contains(spare.name())
+            });
         }
     }
 
@@ -241,7 +267,13 @@ impl<'a> Keeper<'a, '_> {
     }
 
     /// A running tier takes stopped spares of colder ones, which start faster than a launch; says how many.
-    fn take_over(&mut self, one: &'a Overprovisioner, pool: &'a str, missing: usize) -> usize {
+    fn take_over(
+        &mut self,
+        one: &'a Overprovisioner,
+        pool: &'a str,
+        missing: usize,
+        needs: Option<&Needs>,
+    ) -> usize {
         if one.spec.state != SpareState::Running || self.mode == Mode::Companion {
             return 0;
         }
@@ -257,6 +289,7 @@ impl<'a> Keeper<'a, '_> {
             .iter()
             .flat_map(|other| self.spares.empty_of(other, pool))
             .filter(|spare| matches!(spare.stage, Stage::Stopped | Stage::Hibernated))
+            .filter(|spare| needs.is_none_or(|needs| needs.is_useful(spare, self.snapshot)))
             .cloned()
             .collect();
         candidates.sort_by(|a, b| (a.stage, a.created(), a.name()).cmp(&(b.stage, b.created(), b.name())));
@@ -287,7 +320,8 @@ impl<'a> Keeper<'a, '_> {
     fn launch(
         &mut self,
         one: &Overprovisioner,
-        pool: &NodePool,
+        pool: &'a NodePool,
+        needs: &Needs,
         (missing, wanted): (usize, usize),
         budget: &mut Option<f64>,
         faults: &mut Faults,
@@ -296,52 +330,63 @@ impl<'a> Keeper<'a, '_> {
             return;
         }
         let pool_name = name(&pool.metadata);
-        let readiness = provision::readiness(pool, self.snapshot, &self.market.catalogue().rules, self.now);
-        if !readiness.is_true(CONDITION_READY) {
-            let why = readiness.get(CONDITION_READY).map(|one| one.message.clone());
-            faults.pool_not_ready(pool_name, &why.unwrap_or_default());
-            return;
-        }
         let state = &one.spec.state;
-        let shape = match shape::choose(self.snapshot, pool, state, self.market, self.now) {
+        let chosen = match shape::choose(pool, state, needs, self.market, self.now) {
             Ok(shape) => shape,
             Err(fault) => {
                 faults.shape(fault);
                 return;
             }
         };
-        let usage = self.usage.entry(pool_name.to_owned());
-        let usage = usage.or_insert_with(|| Usage::of(pool, self.snapshot, self.market));
-        let room = usage.room(pool, &shape.capacity);
+        let Some(shape) = chosen.cheapest() else { return };
+        let limits = self.limits.entry(pool_name.to_owned());
+        let limits = limits.or_insert_with(|| LimitHeadroom::of_pool(pool, self.snapshot, self.market));
+        let room = limits.room_for(pool, &shape.capacity);
         let mut count = missing;
         if room < count {
             faults.limits(pool_name, wanted - (missing - room), wanted);
             count = room;
         }
+        let mut zones: BTreeMap<String, usize> = BTreeMap::new();
+        let mine = self.spares.empty_of(name(&one.metadata), pool_name).iter();
+        for zone in mine.filter_map(|spare| zone_of(spare)) {
+            *zones.entry(zone.to_owned()).or_default() += 1;
+        }
+        let mut launched: Vec<&LaunchOption> = (0..count.min(BURST))
+            .filter_map(|_| chosen.next(&mut zones))
+            .collect();
         if let Some(left) = budget.as_mut().filter(|_| *state == SpareState::Running) {
-            let can_pay = affordable(std::iter::repeat_n(shape.price, count), *left);
-            if can_pay < count {
+            let prices = || launched.iter().map(|option| option.price);
+            let can_pay = affordable(prices(), *left);
+            *left -= prices().take(can_pay).sum::<f64>();
+            if can_pay < launched.len() {
                 faults.spend(pool_name, wanted);
                 count = can_pay;
+                launched.truncate(can_pay);
             }
-            *left -= std::iter::repeat_n(shape.price, count).sum::<f64>();
         }
         let is_off = *state != SpareState::Running;
+        let is_bought = chosen.needs_capacity_type.then_some(shape.capacity_type.as_str());
         let spare = provision::Spare {
             overprovisioner: name(&one.metadata),
             instance_type: Some(&shape.instance_type),
-            capacity_type: is_off.then_some(karpenter::CAPACITY_TYPE_ON_DEMAND),
+            zone: None,
+            capacity_type: is_bought.or(is_off.then_some(karpenter::CAPACITY_TYPE_ON_DEMAND)),
             takes_capacity_type: self.mode == Mode::Standalone,
             hibernates: *state == SpareState::Hibernated,
         };
         // Where no time has passed since the last one, its names are taken.
         let known = &self.snapshot.node_claims;
-        let claims = (0..)
-            .map(|number| spare_claim(pool, spare, (self.now, number)))
-            .filter(|claim| !known.iter().any(|one| one.metadata.name == claim.metadata.name));
-        for mut claim in claims.take(count.min(BURST)) {
-            usage.add(&shape.capacity);
-            provision::take_share(&mut claim, pool, &shape.capacity);
+        let is_known = |number: usize| {
+            let named = spare_claim(pool, spare, (self.now, number)).metadata.name;
+            known.iter().any(|one| one.metadata.name == named)
+        };
+        let numbers = (0..).filter(|number| !is_known(*number));
+        for (option, number) in launched.iter().zip(numbers) {
+            let zone = Some(option.zone.as_str()).filter(|zone| !zone.is_empty());
+            let mut claim = spare_claim(pool, provision::Spare { zone, ..spare }, (self.now, number));
+            limits.take_node(pool_name, &shape.capacity);
+            take_share(&mut claim, pool, &shape.capacity);
             // How much memory the root volume has to take.
             if let Some(memory) = shape.capacity.get("memory").filter(|_| spare.hibernates) {
                 let annotations = claim.metadata.annotations.get_or_insert_default();
@@ -358,8 +403,9 @@ impl<'a> Keeper<'a, '_> {
         }
     }
 
-    /// Stops and starts spares so that they are in the wanted state.
-    fn power(&mut self, one: &Overprovisioner, staying: &[Spare<'a>]) {
+    /// Stops and starts spares so that they are in the wanted state; says whether there are any.
+    fn power(&mut self, one: &Overprovisioner, staying: &[Spare<'a>]) -> bool {
+        let mut is_switching = false;
         for spare in staying {
             let annotations = spare.claim.metadata.annotations.as_ref();
             let can_hibernate = annotations.is_some_and(|list| list.contains_key(veneer::HIBERNATION));
@@ -370,6 +416,7 @@ impl<'a> Keeper<'a, '_> {
                 _ => continue,
             };
             let is_spot = spare.bought_as() == Some(karpenter::CAPACITY_TYPE_SPOT);
+            is_switching = true;
             let target = Target::from(&spare.claim.metadata);
             if power != Power::Run && is_spot {
                 // One that was made while the object wanted running ones; another takes its place.
@@ -393,14 +440,39 @@ impl<'a> Keeper<'a, '_> {
             let message = format!("{} {does}", spare.name());
             self.plan.push(announce(one, false, reason, message));
         }
+        is_switching
     }
 
-    /// Replaces one spare that is too old, if all the others are as they should be.
-    fn renew(&mut self, one: &Overprovisioner, pool: &str, staying: &[Spare<'a>]) {
+    /// What spares of the pool have to be good for; none while that cannot be said.
+    fn needs(&mut self, one: &Overprovisioner, pool: &NodePool, faults: &mut Faults) -> Option<Needs> {
+        let readiness = provision::readiness(pool, self.snapshot, &self.market.catalogue().rules, self.now);
+        if !readiness.is_true(CONDITION_READY) {
+            let why = readiness.get(CONDITION_READY).map(|one| one.message.clone());
+            faults.pool_not_ready(name(&pool.metadata), &why.unwrap_or_default());
+            return None;
+        }
+        let needs = self
+            .memory
+            .needs(Some(one), pool, self.snapshot, self.market, self.now);
+        needs.map_err(|fault| faults.node_shape(fault)).ok()
+    }
+
+    /// Replaces one spare that is too old or that no pod fits on, if all the others are as they should be.
+    fn renew(
+        &mut self,
+        one: &Overprovisioner,
+        pool: &str,
+        staying: &[Spare<'a>],
+        is_useless: &dyn Fn(&Spare<'_>) -> bool,
+    ) {
         let is_on_its_way = |spare: &Spare<'_>| matches!(spare.stage, Stage::Warming | Stage::Stopping);
         let mut due: Vec<(Timestamp, &Spare<'a>)> = staying
             .iter()
-            .filter_map(|spare| Some((renewal(spare)?, spare)))
+            .filter_map(|spare| {
+                let is_wrong = is_useless(spare) || cannot_hibernate(spare, &one.spec.state);
+                let at = is_wrong.then_some(Timestamp::MIN);
+                Some((at.or_else(|| renewal(spare))?, spare))
+            })
             .collect();
         due.sort_by_key(|(at, spare)| (*at, spare.name().to_owned()));
         let Some((at, oldest)) = due.first() else { return };
@@ -415,7 +487,15 @@ impl<'a> Keeper<'a, '_> {
             target: Target::from(&oldest.claim.metadata),
             reason: "expired",
         });
-        let message = format!("NodePool {pool}: {} is renewed", oldest.name());
+        let message = if is_useless(oldest) {
+            let instance_type = type_of(oldest).unwrap_or("its type");
+            format!(
+                "NodePool {pool}: {} is replaced, since no pod of the NodePool fits on {instance_type}",
+                oldest.name()
+            )
+        } else {
+            format!("NodePool {pool}: {} is renewed", oldest.name())
+        };
         self.plan.push(announce(one, false, "SpareRenewed", message));
     }
 
@@ -435,56 +515,6 @@ impl<'a> Keeper<'a, '_> {
     }
 }
 
-/// Reads what the object asks for; what cannot be met is a fault.
-fn read(one: &Overprovisioner, mode: Mode, faults: &mut Faults) -> Option<sizing::Plan> {
-    let spec = &one.spec;
-    if !SpareState::KNOWN.contains(&spec.state.as_str()) {
-        faults.sizing(format!(
-            "spec.state: unknown state {:?}; expected one of {}",
-            spec.state.as_str(),
-            SpareState::KNOWN.join(", ")
-        ));
-    }
-    let strategies = veneer_api::overprovisioner::SpareStrategy::KNOWN;
-    if !strategies.contains(&spec.strategy.as_str()) {
-        faults.sizing(format!(
-            "spec.strategy: unknown strategy {:?}; expected one of {}",
-            spec.strategy.as_str(),
-            strategies.join(", ")
-        ));
-    }
-    if mode == Mode::Companion && spec.state != SpareState::Running {
-        faults.sizing(format!(
-            "spec.state: {} spares need Veneer to launch instances itself, and here Karpenter does; use state Running, or run Veneer with --mode standalone",
-            spec.state
-        ));
-    }
-    if spec.target_node_pools.is_empty() {
-        faults.sizing("spec.targetNodePools: no NodePool is listed; add one".to_owned());
-    }
-    match sizing::Plan::read(one) {
-        Ok(plan) => Some(plan),
-        Err(found) => {
-            found.into_iter().for_each(|fault| faults.sizing(fault));
-            None
-        }
-    }
-}
-
-fn spend_limit(one: &Overprovisioner, faults: &mut Faults) -> Option<f64> {
-    let text = one.spec.max_hourly_spend.as_deref()?;
-    let limit = text
-        .parse::<f64>()
-        .ok()
-        .filter(|limit| limit.is_finite() && *limit >= 0.0);
-    if limit.is_none() {
-        faults.sizing(format!(
-            "spec.maxHourlySpend: expected dollars per hour, such as \"12.50\", found {text:?}"
-        ));
-    }
-    limit
-}
-
 fn power_annotation(power: Power) -> (String, String) {
     (veneer::POWER.to_owned(), power.as_str().to_owned())
 }
@@ -499,6 +529,13 @@ fn removal_order(spare: &Spare<'_>) -> (bool, bool, std::cmp::Reverse<Option<Tim
         std::cmp::Reverse(spare.created()),
         spare.name().to_owned(),
     )
+}
+
+/// Whether a spare was launched for being stopped only: what hibernates is set up for that at its launch.
+fn cannot_hibernate(spare: &Spare<'_>, state: &SpareState) -> bool {
+    let annotations = spare.claim.metadata.annotations.as_ref();
+    let is_set_up = annotations.is_some_and(|list| list.contains_key(veneer::HIBERNATION));
+    *state == SpareState::Hibernated && !is_set_up
 }
 
 /// From when a spare has to be replaced.
@@ -518,7 +555,8 @@ fn renewal(spare: &Spare<'_>) -> Option<Timestamp> {
     [expiry, hibernation, drift].into_iter().flatten().min()
 }
 
-fn price(spare: &Spare<'_>, market: &mut Market) -> f64 {
+/// What a spare costs per hour while it runs.
+pub(super) fn price(spare: &Spare<'_>, market: &mut Market) -> f64 {
     let options = market.options(spare.claim, 100);
     let bought = spare.bought_as();
     let own = options

@@ -8,9 +8,12 @@
 //! though a running tier may take over a stopped spare of the same pool, which the colder tier then replaces.
 
 pub mod beside;
+pub mod fits;
 pub mod frontier;
 pub mod keep;
+pub mod needs;
 pub mod promote;
+mod reading;
 pub mod room;
 pub mod schedule;
 pub mod shape;
@@ -20,5 +23,6 @@ pub mod status;
 
 pub use beside::Beside;
 pub use keep::{Mode, keep};
+pub use needs::{Memory, Needs, Source};
 pub use promote::Promotion;
 pub use spares::{Spare, Spares, Stage};

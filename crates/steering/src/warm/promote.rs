@@ -21,6 +21,7 @@ use veneer_engine::plan::{
 };
 use veneer_engine::provision::{self, Market, is_provisionable};
 
+use super::keep::price;
 use super::spares::{Spare, Spares, Stage};
 use super::status::announce;
 
@@ -28,7 +29,16 @@ use super::status::announce;
 const TRY_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The stages from which pods are served, the hottest first.
-const SERVED: [Stage; 4] = [Stage::Ready, Stage::Warming, Stage::Hibernated, Stage::Stopped];
+pub const SERVED: [Stage; 4] = [Stage::Ready, Stage::Warming, Stage::Hibernated, Stage::Stopped];
+
+/// The stages from which pods are served as soon as they are seen.
+pub const AT_ONCE: [Stage; 1] = [Stage::Ready];
+
+/// The stages from which pods are served when all that come together are there: one by one they would fill one spare each.
+const TOGETHER: [Stage; 3] = [Stage::Warming, Stage::Hibernated, Stage::Stopped];
+
+/// How much more than nodes of their own spares on their way may cost for pods, as a factor. They are ready a little sooner.
+const WORTH: f64 = 1.25;
 
 /// What pending pods get.
 #[derive(Debug, Default)]
@@ -54,6 +64,7 @@ impl Search {
         &mut self,
         snapshot: &Snapshot,
         spares: &Spares<'_>,
+        stages: &[Stage],
         market: &mut Market,
         now: Timestamp,
     ) -> Promotion {
@@ -62,6 +73,7 @@ impl Search {
             .map(|pod| pod.metadata.uid.clone().unwrap_or_default())
             .collect();
         let list = spares.empty.values().flatten();
+        let list = list.filter(|spare| stages.contains(&spare.stage));
         let list: Vec<(String, Stage)> = list.map(|spare| (spare.name().to_owned(), spare.stage)).collect();
         // A spare that was given to pods and is not open yet would be taken for no place at all.
         let mut used = spares.used.values().flatten();
@@ -76,7 +88,7 @@ impl Search {
         if is_known {
             return Promotion::default();
         }
-        let promotion = decide(snapshot, spares, market, now);
+        let promotion = decide(snapshot, spares, stages, market, now);
         self.tried = promotion.expected.is_empty().then_some((tried, now));
         promotion
     }
@@ -101,9 +113,62 @@ pub fn give<'a>(snapshot: &'a Snapshot, spares: &mut Spares<'a>, promotion: &Pro
     plan
 }
 
-/// Finds spares for the pods that have no place.
+/// Finds spares that are not ready for the pods that have no place, all of them at once. Those that are only on their way are
+/// left alone where the pods would cost clearly less on nodes of their own, which come hardly later.
 #[must_use]
-pub fn decide(snapshot: &Snapshot, spares: &Spares<'_>, market: &mut Market, now: Timestamp) -> Promotion {
+pub fn together(snapshot: &Snapshot, spares: &Spares<'_>, market: &mut Market, now: Timestamp) -> Promotion {
+    let mut used = spares.used.values().flatten();
+    let mut empty = spares.empty.values().flatten();
+    if !empty.any(|spare| TOGETHER.contains(&spare.stage)) || used.any(Spare::is_closed) {
+        return Promotion::default();
+    }
+    decide(snapshot, spares, &TOGETHER, market, now)
+}
+
+/// What the new nodes of a decision cost per hour.
+fn cost_of_new(decided: &provision::Provisioned, market: &mut Market) -> f64 {
+    let mut cost = 0.0;
+    for action in &decided.plan.actions {
+        if let Action::CreateClaim(claim) = action {
+            cost += market
+                .options(claim, 1)
+                .first()
+                .map_or(0.0, |option| option.price);
+        }
+    }
+    cost
+}
+
+/// Whether pods cost not much more on spares that are on their way than on nodes of their own.
+fn is_worth_it(
+    decided: &provision::Provisioned,
+    open: &[&Spare<'_>],
+    alone: &Snapshot,
+    market: &mut Market,
+    now: Timestamp,
+) -> bool {
+    let places: BTreeSet<&str> = decided.expected.values().map(String::as_str).collect();
+    // What was stopped and is starting is faster than a launch, whatever it costs.
+    let is_launching = |spare: &&&Spare<'_>| {
+        let annotations = spare.claim.metadata.annotations.as_ref();
+        !annotations.is_some_and(|list| list.contains_key(veneer::POWER))
+    };
+    let taken = open.iter().filter(|spare| places.contains(place(spare)));
+    let taken = taken.filter(is_launching);
+    let on_spares: f64 = taken.map(|spare| price(spare, market)).sum::<f64>() + cost_of_new(decided, market);
+    let plain = provision::decide(alone, market, &packing::Options::default(), now);
+    let on_their_own = cost_of_new(&plain, market);
+    plain.pending.len() > decided.pending.len() || on_spares <= on_their_own * WORTH + 1e-9
+}
+
+/// Finds spares of these stages for the pods that have no place.
+fn decide(
+    snapshot: &Snapshot,
+    spares: &Spares<'_>,
+    stages: &[Stage],
+    market: &mut Market,
+    now: Timestamp,
+) -> Promotion {
     let mut promotion = Promotion::default();
     let all: Vec<&Spare<'_>> = spares.empty.values().flatten().collect();
     if all.is_empty() {
@@ -112,7 +177,7 @@ pub fn decide(snapshot: &Snapshot, spares: &Spares<'_>, market: &mut Market, now
     let mut waiting = waiting(snapshot, market, now);
     // Pods that were given a ready spare stand on its node when colder ones are looked at.
     let mut stand: BTreeMap<String, String> = BTreeMap::new();
-    for stage in SERVED {
+    for stage in SERVED.into_iter().filter(|stage| stages.contains(stage)) {
         if waiting.is_empty() {
             break;
         }
@@ -122,6 +187,13 @@ pub fn decide(snapshot: &Snapshot, spares: &Spares<'_>, market: &mut Market, now
         }
         let opened = opened(snapshot, &open, &waiting, &stand);
         let decided = provision::decide(&opened, market, &packing::Options::default(), now);
+        let is_whole = stages == TOGETHER && stage == Stage::Warming;
+        if is_whole && !decided.expected.is_empty() {
+            let alone = self::opened(snapshot, &[], &waiting, &stand);
+            if !is_worth_it(&decided, &open, &alone, market, now) {
+                continue;
+            }
+        }
         for spare in open {
             let place = place(spare);
             let pods = decided.expected.iter().filter(|(_, to)| *to == place);

@@ -1,51 +1,189 @@
-//! Which type a new spare is of.
+//! Which type a new spare is of, and in which zone.
 //!
-//! The most common type among the pool's nodes in use; else the cheapest that takes the largest pod that the pool has
-//! or could have, found by running the scheduler; else the cheapest of the pool. Never one that no pod seen would fit.
+//! The cheapest type that takes nearly all of the pods for which it is made, as [`Needs`] has them; with nothing known, the cheapest of
+//! the pool. Spares are spread over the zones of that type, more of them where more pods are short of room.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::labels::{karpenter, kubernetes};
+use veneer_api::labels::karpenter;
 use veneer_api::overprovisioner::SpareState;
-use veneer_api::{NodePool, Pod};
-use veneer_engine::packing;
-use veneer_engine::plan::{
-    Action, Snapshot, is_daemon_pod, is_deleting, is_spare, label, name, node_pool_of,
-};
-use veneer_engine::provision::{self, LaunchOption, Market, Spare, is_provisionable, spare_claim};
+use veneer_api::{NodePool, Overprovisioner};
+use veneer_engine::plan::{Snapshot, name};
+use veneer_engine::provision::{LaunchOption, Market, Spare, spare_claim};
 use veneer_engine::quantity::Quantity;
 
-/// How many sizes of pods are tried, from the largest.
-const SIZES: usize = 5;
-/// How many ways to launch are looked at.
-const OPTIONS: usize = 1_000;
+use super::needs::{Memory, Need, Needs, Source};
+
+/// Of the pods that one type can take at most, in percent: so many are enough, since a few large pods should not decide for all.
+const ENOUGH: usize = 90;
 /// Instances with more memory cannot hibernate, in bytes.
 const HIBERNATION_LIMIT: i64 = 150_000_000_000;
+/// How many names are told.
+const TOLD: usize = 3;
+
+/// What new spares of a pool are.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    /// One way to launch them for each zone, the cheapest first; all of the same type.
+    zones: Vec<LaunchOption>,
+    /// How many pods are for each of these zones.
+    pods: Vec<f64>,
+    /// Whether the pods need just this capacity type of those that the pool allows.
+    pub needs_capacity_type: bool,
+    /// Where it is known from.
+    pub source: Source,
+}
+
+impl Shape {
+    /// The cheapest way to launch one.
+    #[must_use]
+    pub fn cheapest(&self) -> Option<&LaunchOption> {
+        self.zones.first()
+    }
+
+    /// The zone for the next spare, beside those that each zone has already; counts it.
+    pub fn next(&self, spares: &mut BTreeMap<String, usize>) -> Option<&LaunchOption> {
+        let count = |option: &LaunchOption| spares.get(&option.zone).copied().unwrap_or_default();
+        let mut best: Option<(f64, &LaunchOption)> = None;
+        for (option, pods) in self.zones.iter().zip(&self.pods) {
+            #[expect(clippy::cast_precision_loss, reason = "numbers of nodes are far below that")]
+            let share = pods / (count(option) as f64 + 1.0);
+            if best.is_none_or(|(most, _)| share > most + 1e-9) {
+                best = Some((share, option));
+            }
+        }
+        let (_, option) = best?;
+        *spares.entry(option.zone.clone()).or_default() += 1;
+        Some(option)
+    }
+}
 
 /// The shape of new spares of a pool, or why there is none.
 pub fn choose(
+    pool: &NodePool,
+    state: &SpareState,
+    needs: &Needs,
+    market: &mut Market,
+    now: Timestamp,
+) -> Result<Shape, String> {
+    let options = launchable(pool, state, market, now)?;
+    // Pods of other zones get their own spares of the same type.
+    let served = |option: &LaunchOption| -> usize {
+        let capacity_type = Some(option.capacity_type.as_str());
+        let takes = |need: &&Need| need.fit.takes(&option.instance_type, None, capacity_type);
+        needs
+            .wanted
+            .iter()
+            .filter(takes)
+            .map(|need| need.pods.max(1))
+            .sum()
+    };
+    let is_used = |option: &LaunchOption| {
+        let zone = Some(option.zone.as_str());
+        let capacity_type = Some(option.capacity_type.as_str());
+        let takes = |need: &Need| need.fit.takes(&option.instance_type, zone, capacity_type);
+        needs.wanted.is_empty() || needs.wanted.iter().any(takes)
+    };
+    let used: Vec<&LaunchOption> = options.iter().filter(|option| is_used(option)).collect();
+    let served: Vec<usize> = used.iter().map(|option| served(option)).collect();
+    let most = served.iter().copied().max().unwrap_or_default();
+    if most == 0 && !needs.wanted.is_empty() {
+        return Err(nothing_fits(pool, state, needs));
+    }
+    let enough = (most * ENOUGH).div_ceil(100);
+    let good: Vec<&LaunchOption> = used
+        .iter()
+        .zip(&served)
+        .filter(|(_, served)| **served >= enough)
+        .map(|(option, _)| *option)
+        .collect();
+    let Some(first) = good.first() else {
+        return Err(format!(
+            "NodePool {}: no instance type is available",
+            name(&pool.metadata)
+        ));
+    };
+    let is_same = |option: &&&LaunchOption| option.instance_type == first.instance_type;
+    let is_bought_alike = |option: &&&LaunchOption| option.capacity_type == first.capacity_type;
+    let zones = good.iter().filter(is_same).filter(is_bought_alike);
+    let zones: Vec<LaunchOption> = zones.map(|option| LaunchOption::clone(option)).collect();
+    let mut all = options
+        .iter()
+        .filter(|option| option.instance_type == first.instance_type);
+    let needs_capacity_type = all.any(|option| {
+        let mut others = good.iter().filter(is_same);
+        !others.any(|other| other.capacity_type == option.capacity_type)
+    });
+    Ok(Shape {
+        pods: pods_of_zones(&zones, needs),
+        zones,
+        needs_capacity_type,
+        source: needs.source,
+    })
+}
+
+/// What a new spare would be for a cluster of which nothing is remembered.
+pub fn typical(
     snapshot: &Snapshot,
+    one: Option<&Overprovisioner>,
     pool: &NodePool,
     state: &SpareState,
     market: &mut Market,
     now: Timestamp,
 ) -> Result<LaunchOption, String> {
+    let mut memory = Memory::default();
+    memory.observe_for(snapshot, [name(&pool.metadata)].into(), market, now);
+    let needs = memory.needs(one, pool, snapshot, market, now)?;
+    let shape = choose(pool, state, &needs, market, now)?;
+    let found = shape.cheapest().cloned();
+    found.ok_or_else(|| format!("NodePool {}: no instance type is available", name(&pool.metadata)))
+}
+
+/// How many pods each zone has to have room for. Where pods were short of room, only those count.
+fn pods_of_zones(zones: &[LaunchOption], needs: &Needs) -> Vec<f64> {
+    let were_short = needs.wanted.iter().any(|need| need.waiting > 0);
+    let mut pods = vec![0.0; zones.len()];
+    for need in &needs.wanted {
+        let takes = |option: &LaunchOption| {
+            let zone = Some(option.zone.as_str());
+            need.fit
+                .takes(&option.instance_type, zone, Some(&option.capacity_type))
+        };
+        let count = if were_short { need.waiting } else { need.pods };
+        let here = zones.iter().filter(|option| takes(option)).count().max(1);
+        #[expect(clippy::cast_precision_loss, reason = "numbers of pods are far below that")]
+        let share = count as f64 / here as f64;
+        for (option, pods) in zones.iter().zip(&mut pods) {
+            *pods += if takes(option) { share } else { 0.0 };
+        }
+    }
+    if pods.iter().all(|pods| *pods == 0.0) {
+        pods.fill(1.0);
+    }
+    pods
+}
+
+/// The ways to launch a spare in this state, the cheapest first.
+fn launchable(
+    pool: &NodePool,
+    state: &SpareState,
+    market: &mut Market,
+    now: Timestamp,
+) -> Result<Vec<LaunchOption>, String> {
     let pool_name = name(&pool.metadata);
     let on_demand = matches!(state, SpareState::Stopped | SpareState::Hibernated);
     let open = Spare {
         overprovisioner: "",
         instance_type: None,
+        zone: None,
         capacity_type: on_demand.then_some(karpenter::CAPACITY_TYPE_ON_DEMAND),
         takes_capacity_type: false,
         hibernates: false,
     };
     let mut options = Vec::new();
     if !on_demand || allows_on_demand(pool) {
-        options = market.options(&spare_claim(pool, open, (now, 0)), OPTIONS);
+        options = market.options(&spare_claim(pool, open, (now, 0)), usize::MAX);
     }
     if options.is_empty() {
         let needs = if on_demand {
@@ -58,48 +196,71 @@ pub fn choose(
         return Err(format!("NodePool {pool_name}: {needs}"));
     }
     if *state == SpareState::Hibernated {
-        options.retain(can_hibernate);
-        if options.is_empty() {
+        let why = |option: &LaunchOption| cannot_hibernate(option, market);
+        let all: Vec<Option<&'static str>> = options.iter().map(why).collect();
+        let mut left_out: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (option, why) in options.iter().zip(&all) {
+            let types = why.map(|why| left_out.entry(why).or_default());
+            if let Some(types) = types.filter(|types| !types.contains(&option.instance_type.as_str())) {
+                types.push(&option.instance_type);
+            }
+        }
+        if all.iter().all(Option::is_some) {
+            let whys = left_out
+                .iter()
+                .map(|(why, types)| format!("{} {why}", shown(types)));
+            let whys: Vec<String> = whys.collect();
             return Err(format!(
-                "NodePool {pool_name}: none of its types can hibernate (at most 150 GB of memory, no bare metal); allow smaller types in its requirements, or use state Stopped"
+                "NodePool {pool_name}: none of its types can hibernate: {}; allow types that can in its requirements (`veneer catalog` lists them), or use state Stopped",
+                whys.join(", ")
             ));
         }
+        let mut whys = all.iter();
+        options.retain(|_| whys.next().is_some_and(Option::is_none));
     }
-    let pods = pods_seen(snapshot, pool_name);
-    let fits = if pods.is_empty() {
-        None
-    } else {
-        let mut fits = Fits {
-            snapshot,
-            pool,
-            market,
-            now,
-        };
-        // Who takes the largest pod takes what the others are; the smallest says what is too small for all.
-        let smallest = pods.iter().rev().take(SIZES).find_map(|pod| fits.types(pod));
-        let largest = pods.iter().take(SIZES).find_map(|pod| fits.types(pod));
-        smallest.zip(largest)
-    };
-    let is_useful = |option: &&LaunchOption| {
-        let smallest = fits.as_ref().map(|(smallest, _)| smallest);
-        smallest.is_none_or(|types| types.contains(&option.instance_type))
-    };
-    let option_of = |wanted: &str| {
-        let mut options = options.iter().filter(is_useful);
-        options.find(|option| option.instance_type == wanted)
-    };
-    let common = in_use(snapshot, pool_name);
-    let common = common.iter().find_map(|wanted| option_of(wanted));
-    let by_size = || {
-        let (_, largest) = fits.as_ref()?;
-        options
-            .iter()
-            .find(|option| largest.contains(&option.instance_type))
-    };
-    let found = common.or_else(by_size).or_else(|| options.first());
-    found
-        .cloned()
-        .ok_or_else(|| format!("NodePool {pool_name}: no instance type is available"))
+    Ok(options)
+}
+
+/// The first few, and how many more there are.
+fn shown(types: &[&str]) -> String {
+    let first: Vec<&str> = types.iter().copied().take(TOLD).collect();
+    match types.len().saturating_sub(TOLD) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+/// Why instances of a type cannot hibernate, if they cannot.
+fn cannot_hibernate(option: &LaunchOption, market: &Market) -> Option<&'static str> {
+    let memory = option.capacity.get("memory");
+    let memory = memory.and_then(|text| text.0.parse::<Quantity>().ok());
+    match market.catalogue().can_hibernate(&option.instance_type) {
+        Some(false) => Some("cannot, by the catalog"),
+        None if option.instance_type.contains("metal") => Some("(bare metal) cannot"),
+        _ if memory.is_none_or(|memory| memory.value() > HIBERNATION_LIMIT) => {
+            Some("cannot with more than 150 GB of memory")
+        }
+        _ => None,
+    }
+}
+
+fn nothing_fits(pool: &NodePool, state: &SpareState, needs: &Needs) -> String {
+    let pool_name = name(&pool.metadata);
+    let types: Vec<&str> = needs
+        .wanted
+        .iter()
+        .flat_map(|need| need.fit.types())
+        .map(String::as_str)
+        .collect();
+    let types = shown(&types);
+    match needs.source {
+        Source::NodeShape => format!(
+            "NodePool {pool_name}: none of the types that spec.nodeShape leaves ({types}) is available for {state} spares; allow others"
+        ),
+        _ => format!(
+            "NodePool {pool_name}: none of the types that its pods fit on ({types}) is available for {state} spares; widen its requirements, use another state, or set spec.nodeShape"
+        ),
+    }
 }
 
 fn allows_on_demand(pool: &NodePool) -> bool {
@@ -117,145 +278,4 @@ fn allows_on_demand(pool: &NodePool) -> bool {
             _ => true,
         }
     })
-}
-
-fn can_hibernate(option: &LaunchOption) -> bool {
-    let memory = option.capacity.get("memory");
-    let memory = memory.and_then(|text| text.0.parse::<Quantity>().ok());
-    !option.instance_type.contains("metal")
-        && memory.is_some_and(|memory| memory.value() <= HIBERNATION_LIMIT)
-}
-
-/// The types of the pool's nodes that are not spares, the most common first, of equals the first by name.
-fn in_use<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<&'a str> {
-    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for claim in &snapshot.node_claims {
-        if node_pool_of(&claim.metadata) != pool || is_deleting(&claim.metadata) || is_spare(&claim.metadata)
-        {
-            continue;
-        }
-        if let Some(instance_type) = label(&claim.metadata, kubernetes::INSTANCE_TYPE) {
-            *counts.entry(instance_type).or_default() += 1;
-        }
-    }
-    let mut types: Vec<(&str, usize)> = counts.into_iter().collect();
-    types.sort_by_key(|(instance_type, count)| (std::cmp::Reverse(*count), *instance_type));
-    types
-        .into_iter()
-        .map(|(instance_type, _)| instance_type)
-        .collect()
-}
-
-/// The pods on the pool's nodes and those that wait for a place, the largest first.
-fn pods_seen<'a>(snapshot: &'a Snapshot, pool: &str) -> Vec<&'a Arc<Pod>> {
-    let nodes: std::collections::BTreeSet<&str> = snapshot
-        .nodes
-        .iter()
-        .filter(|node| node_pool_of(&node.metadata) == pool)
-        .map(|node| name(&node.metadata))
-        .collect();
-    let mut pods: Vec<(&Arc<Pod>, [i128; 2])> = snapshot
-        .pods
-        .iter()
-        .filter(|pod| {
-            let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
-            !is_daemon_pod(pod) && (on.is_some_and(|on| nodes.contains(on)) || is_provisionable(pod))
-        })
-        .map(|pod| (pod, size(pod)))
-        .collect();
-    pods.sort_by(|a, b| {
-        b.1.cmp(&a.1)
-            .then_with(|| a.0.metadata.uid.cmp(&b.0.metadata.uid))
-    });
-    // Pods of one owner and one size are copies of each other.
-    let owner = |pod: &Pod| {
-        let owners = pod.metadata.owner_references.iter().flatten();
-        owners.map(|owner| owner.uid.clone()).next()
-    };
-    pods.dedup_by(|a, b| a.1 == b.1 && owner(a.0).is_some() && owner(a.0) == owner(b.0));
-    pods.into_iter().map(|(pod, _)| pod).collect()
-}
-
-fn size(pod: &Pod) -> [i128; 2] {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut size = [0_i128; 2];
-    for container in containers {
-        let requests = container.resources.as_ref().and_then(|one| one.requests.as_ref());
-        for (at, resource) in [(0, "cpu"), (1, "memory")] {
-            let amount = requests.and_then(|list| list.get(resource));
-            let amount = amount.and_then(|text| text.0.parse::<Quantity>().ok());
-            if let (Some(amount), Some(total)) = (amount, size.get_mut(at)) {
-                *total += i128::from(amount.milli_value());
-            }
-        }
-    }
-    size
-}
-
-/// Asks the scheduler which types of one pool would take a pod.
-struct Fits<'a> {
-    snapshot: &'a Snapshot,
-    pool: &'a NodePool,
-    market: &'a mut Market,
-    now: Timestamp,
-}
-
-impl Fits<'_> {
-    /// The types on which the pod and the DaemonSets fit; none if the pool cannot take the pod at all.
-    fn types(&mut self, pod: &Arc<Pod>) -> Option<Vec<String>> {
-        // The other pools stay, since prices are by the place of a pool in the list, but can launch nothing.
-        let pools = self.snapshot.node_pools.iter().map(|pool| {
-            let mut pool = NodePool::clone(pool);
-            pool.spec.limits.clear();
-            if pool.metadata.name == self.pool.metadata.name {
-                pool.spec.replicas = None;
-            } else {
-                let none = ("nodes".to_owned(), ApiQuantity("0".to_owned()));
-                pool.spec.limits.extend([none]);
-            }
-            Arc::new(pool)
-        });
-        let alone = Snapshot {
-            pods: vec![Arc::new(unscheduled(pod))],
-            node_pools: pools.collect(),
-            node_classes: self.snapshot.node_classes.clone(),
-            daemon_sets: self.snapshot.daemon_sets.clone(),
-            pvcs: self.snapshot.pvcs.clone(),
-            pvs: self.snapshot.pvs.clone(),
-            storage_classes: self.snapshot.storage_classes.clone(),
-            namespaces: self.snapshot.namespaces.clone(),
-            ..Snapshot::default()
-        };
-        let decided = provision::decide(&alone, self.market, &packing::Options::default(), self.now);
-        decided.plan.actions.into_iter().find_map(|action| match action {
-            Action::CreateClaim(claim) => {
-                let types = claim.spec.requirements.into_iter();
-                let types = types.filter(|one| one.key == kubernetes::INSTANCE_TYPE);
-                Some(types.flat_map(|one| one.values).collect())
-            }
-            _ => None,
-        })
-    }
-}
-
-/// A pod as it was before it had a place.
-fn unscheduled(pod: &Pod) -> Pod {
-    let mut pod = pod.clone();
-    if let Some(spec) = &mut pod.spec {
-        spec.node_name = None;
-    }
-    pod.metadata.deletion_timestamp = None;
-    let refused = PodCondition {
-        type_: "PodScheduled".to_owned(),
-        status: "False".to_owned(),
-        reason: Some("Unschedulable".to_owned()),
-        ..PodCondition::default()
-    };
-    let status = PodStatus {
-        phase: Some("Pending".to_owned()),
-        conditions: Some(vec![refused]),
-        ..PodStatus::default()
-    };
-    pod.status = Some(status.into());
-    pod
 }

@@ -5,13 +5,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
-use veneer_api::labels::{karpenter, veneer};
+use veneer_api::labels::veneer;
 use veneer_api::node_claim::{CONDITION_INITIALIZED, CONDITION_REGISTERED};
 use veneer_api::{ConditionStatus, NodeClaim, find_condition};
+use veneer_engine::cluster::Index;
+use veneer_engine::cluster::purchase::purchase_option_of;
 use veneer_engine::lifecycle::STOPPED;
 use veneer_engine::plan::{
     InstanceState, Power, Snapshot, condition_true, is_daemon_pod, is_deleting, is_spare, is_spare_taint,
-    is_terminal, is_to_be_stopped, is_used_spare, label, name, node_pool_of, provider_id,
+    is_terminal, is_to_be_stopped, is_used_spare, label, name, node_pool_of,
 };
 
 /// How soon a spare can take pods; the hottest comes first.
@@ -66,10 +68,7 @@ impl Spare<'_> {
     /// How it was bought, as far as that is known.
     #[must_use]
     pub fn bought_as(&self) -> Option<&str> {
-        label(&self.claim.metadata, veneer::PURCHASE_OPTION).or_else(|| {
-            let capacity_type = label(&self.claim.metadata, karpenter::CAPACITY_TYPE);
-            capacity_type.filter(|one| *one != karpenter::CAPACITY_TYPE_OVERPROVISIONED)
-        })
+        purchase_option_of(&self.claim.metadata)
     }
 
     /// Whether its node still keeps pods away.
@@ -95,12 +94,12 @@ impl<'a> Spares<'a> {
     /// Finds them. What is being deleted is not one any more.
     #[must_use]
     pub fn of(snapshot: &'a Snapshot) -> Self {
-        let mut nodes: HashMap<&str, &Arc<Node>> = HashMap::new();
-        for node in &snapshot.nodes {
-            if let Some(id) = node.spec.as_ref().and_then(|spec| spec.provider_id.as_deref()) {
-                nodes.insert(id, node);
-            }
-        }
+        Self::with_index(snapshot, &Index::new(snapshot))
+    }
+
+    /// The same where the snapshot is joined already.
+    #[must_use]
+    pub fn with_index(snapshot: &'a Snapshot, index: &Index<'a>) -> Self {
         let mut pods: HashMap<&str, usize> = HashMap::new();
         for pod in &snapshot.pods {
             let on = pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref());
@@ -108,12 +107,8 @@ impl<'a> Spares<'a> {
                 *pods.entry(on).or_default() += 1;
             }
         }
-        let instances = snapshot.instances.iter();
-        let instances: HashMap<&str, InstanceState> = instances
-            .map(|one| (one.provider_id.as_str(), one.state))
-            .collect();
         let mut spares = Self::default();
-        for claim in &snapshot.node_claims {
+        for (claim, machine) in index.claimed() {
             if is_deleting(&claim.metadata) {
                 continue;
             }
@@ -124,9 +119,8 @@ impl<'a> Spares<'a> {
                     continue;
                 }
             }
-            let id = provider_id(claim);
-            let node = id.and_then(|id| nodes.get(id).copied());
-            let state = id.and_then(|id| instances.get(id).copied());
+            let node = machine.node();
+            let state = machine.instance().map(|instance| instance.state);
             let on_node = node.and_then(|node| pods.get(name(&node.metadata)));
             let spare = Spare {
                 claim,

@@ -1,5 +1,7 @@
 //! What an Overprovisioner says about itself.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::overprovisioner::{
@@ -44,6 +46,23 @@ impl Faults {
     /// No type will do.
     pub fn shape(&mut self, message: String) {
         self.sizing.push(("NoInstanceType", message));
+    }
+
+    /// What the object says about the shape of spares cannot be met.
+    pub fn node_shape(&mut self, message: String) {
+        self.sizing.push(("NodeShapeInvalid", message));
+    }
+
+    /// Spares are there that none of the pool's pods fits on.
+    pub fn no_pod_fits(&mut self, pool: &str, useless: usize, all: usize, types: &BTreeSet<&str>) {
+        let types: Vec<&str> = types.iter().copied().collect();
+        self.waiting.push((
+            "NoPodFits",
+            format!(
+                "NodePool {pool}: none of its pods fits on {useless} of {all} spares ({}); they are replaced one at a time",
+                types.join(", ")
+            ),
+        ));
     }
 
     /// The limits of a pool leave room for fewer.

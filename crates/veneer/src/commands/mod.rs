@@ -7,6 +7,7 @@ pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;
 pub(crate) mod explain;
+pub(crate) mod export;
 pub(crate) mod iam_policy;
 pub(crate) mod lint;
 pub(crate) mod run;

@@ -4,7 +4,7 @@ pub(crate) mod embedded;
 mod standalone;
 
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -19,6 +19,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
+use veneer_controllers::export::{Exported, keep_collecting};
 use veneer_controllers::{
     Election, Mode, Output, PrometheusSettings, Provider, Server, Settings, SteeringSettings,
 };
@@ -31,7 +32,9 @@ use veneer_steering::steer;
 use embedded::EmbeddedArgs;
 use standalone::StandaloneArgs;
 
-use crate::config::{self, Config, ConfigArgs, LogFormat, PricingMode};
+use super::export;
+use crate::config::export::ExportConfig;
+use crate::config::{self, CommitmentSource, Config, ConfigArgs, LogFormat, PricingMode};
 
 /// Runs the controllers in a cluster: writes the NodeOverlays that preferences and commitments ask for, evaluates all of
 /// them, reports what became of each, and serves metrics
@@ -150,7 +153,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let catalogue = Arc::new(catalogue(args, &config)?);
-    start_log(&config);
+    start_log(config.log_level, config.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.context("cannot start the runtime")?;
     runtime.block_on(serve(args, &config, catalogue))?;
@@ -197,14 +200,14 @@ fn catalogue(args: &RunArgs, config: &Config) -> Result<Catalogue> {
 }
 
 /// The log goes to standard error; the client's own chatter only when it is about trouble.
-fn start_log(config: &Config) {
+pub(super) fn start_log(level: Level, format: Option<LogFormat>) {
     let ours = Targets::new()
-        .with_default(Level::WARN.min(config.log_level))
-        .with_target("veneer", config.log_level)
-        .with_target("veneer_aws", config.log_level)
-        .with_target("veneer_controllers", config.log_level);
+        .with_default(Level::WARN.min(level))
+        .with_target("veneer", level)
+        .with_target("veneer_aws", level)
+        .with_target("veneer_controllers", level);
     let terminal = io::stderr().is_terminal();
-    let format = config.log_format.unwrap_or(if terminal {
+    let format = format.unwrap_or(if terminal {
         LogFormat::Text
     } else {
         LogFormat::Json
@@ -261,7 +264,11 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     // Audit logs name who asked.
     let agent = HeaderValue::from_static(concat!("veneer/", env!("CARGO_PKG_VERSION")));
     cluster.headers.push((USER_AGENT, agent));
-    settings.steering = Some(steering(config)?);
+    let mut steering = steering(config)?;
+    if config.commitments.source == CommitmentSource::Aws {
+        steering.inventory = Some(collect(config).await?);
+    }
+    settings.steering = Some(steering);
     if config.leader_election.enabled && !args.once && !args.dry_run {
         settings.election = Some(election(config, &cluster));
     }
@@ -298,6 +305,37 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     Ok(())
 }
 
+/// Begins to collect the accounts, beside everything else.
+async fn collect(config: &Config) -> Result<Exported> {
+    let accounts = match &config.commitments.config_file {
+        Some(path) => {
+            let accounts = export::read(Path::new(path)).context("commitments.configFile")?;
+            if accounts
+                .accounts
+                .iter()
+                .all(|account| account.id != config.aws_account_id)
+            {
+                bail!(
+                    "{path} (commitments.configFile) has no account {} (aws.accountId)",
+                    config.aws_account_id
+                );
+            }
+            accounts
+        }
+        None => ExportConfig::of_account(&config.aws_account_id, std::slice::from_ref(&config.aws_region)),
+    };
+    let exported = Exported::new(accounts.series.clone());
+    let collector = export::collector(&accounts).await?;
+    let inventory = export::inventory(&accounts);
+    tokio::spawn(keep_collecting(
+        collector,
+        inventory,
+        exported.clone(),
+        export::pause(&accounts),
+    ));
+    Ok(exported)
+}
+
 /// What the configuration says about overlays to write.
 fn steering(config: &Config) -> Result<SteeringSettings> {
     let overlays = &config.overlays;
@@ -306,6 +344,7 @@ fn steering(config: &Config) -> Result<SteeringSettings> {
             Some(url) => Some(prometheus(url, &config.prometheus)?),
             None => None,
         },
+        inventory: None,
         scope: Scope {
             account: config.aws_account_id.clone(),
             region: config.aws_region.clone(),

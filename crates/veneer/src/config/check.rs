@@ -1,16 +1,32 @@
 //! What must fit together although each value by itself is right.
 
-use super::{Config, Fault};
+use super::{CommitmentSource, Config, Fault};
 
 pub(super) fn check(config: &Config, faults: &mut Vec<Fault>) {
     let mut fault = |text: String| faults.push(Fault(text));
-    if config.prometheus_url.is_some() {
+    let reads = match (config.commitments.source, &config.prometheus_url) {
+        (CommitmentSource::Aws, _) => Some("commitments.source is aws"),
+        (CommitmentSource::Prometheus, Some(_)) => Some("prometheusUrl is set"),
+        (CommitmentSource::Prometheus, None) => None,
+    };
+    if let Some(why) = reads {
         if config.aws_account_id.is_empty() {
-            fault("aws.accountId is \"\"; expected 12 digits, since prometheusUrl is set and only this account's commitments count".to_owned());
+            fault(format!(
+                "aws.accountId is \"\"; expected 12 digits, since {why} and only this account's commitments count"
+            ));
         }
         if config.aws_region.is_empty() {
-            fault("aws.region is \"\"; expected a region such as us-west-2, since prometheusUrl is set and only this region's commitments count".to_owned());
+            fault(format!(
+                "aws.region is \"\"; expected a region such as us-west-2, since {why} and only this region's commitments count"
+            ));
         }
+    }
+    if let (CommitmentSource::Prometheus, Some(file)) =
+        (config.commitments.source, &config.commitments.config_file)
+    {
+        fault(format!(
+            "commitments.configFile is {file:?}; expected nothing, since commitments.source is prometheus"
+        ));
     }
     let prometheus = &config.prometheus;
     match (&prometheus.username, &prometheus.password_file) {

@@ -3,8 +3,8 @@
 
 use super::values::{
     account, address, boolean, cidr, cluster_name, dns_label, dns_prefix, duration, headers, label_key,
-    level, log_format, matchers, mixed_pools, percent, pricing, queue, region, small_number, text, url,
-    weight, whole_or_fraction,
+    level, log_format, matchers, mixed_pools, percent, pricing, queue, region, small_number, source, text,
+    url, weight, whole_or_fraction,
 };
 use super::{Config, file};
 
@@ -91,6 +91,8 @@ keys! {
     "prometheus.caFile", "", file::PATH, "A file with the certificates (PEM) that Prometheus' own is signed by", text => prometheus.ca_file as Some;
     "prometheus.headers", "", "pairs such as X-Scope-OrgID=team,X-Other=1", "More headers for every query", headers => prometheus.headers;
     "prometheus.matcher", "", "label matchers such as job=\"lumina\",namespace=\"lumina\", with at least one = or =~", "Label matchers that series about commitments must meet, in every query; without them, whoever is scraped can invent commitments", matchers => prometheus.matcher as Some;
+    "commitments.source", "prometheus", "prometheus or aws", "Where commitments are read: the metrics of an exporter in Prometheus, or the accounts themselves (aws)", source => commitments.source;
+    "commitments.configFile", "", file::PATH, "The accounts to collect with commitments.source aws, as veneer export reads them; by default aws.accountId in aws.region", text => commitments.config_file as Some;
     "aws.accountId", "", "12 digits such as \"123456789012\" (in quotes in YAML)", "The account whose Reserved Instances and EC2 Instance Savings Plans count", account => aws_account_id;
     "aws.region", "", "a region such as us-west-2", "The region of the cluster", region => aws_region;
     "aws.sharedPlans", "true", file::BOOLEAN, "Whether Compute Savings Plans of every account count", boolean => aws_shared_plans;

@@ -5,6 +5,7 @@
 
 mod args;
 mod check;
+pub(crate) mod export;
 mod file;
 mod keys;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) struct Config {
     pub(crate) health_probe_bind_address: String,
     pub(crate) prometheus_url: Option<String>,
     pub(crate) prometheus: Prometheus,
+    pub(crate) commitments: Commitments,
     pub(crate) aws_account_id: String,
     pub(crate) aws_region: String,
     pub(crate) aws_shared_plans: bool,
@@ -57,6 +59,20 @@ pub(crate) struct Prometheus {
     pub(crate) ca_file: Option<String>,
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) matcher: Option<String>,
+}
+
+/// Where commitments are read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Commitments {
+    pub(crate) source: CommitmentSource,
+    pub(crate) config_file: Option<String>,
+}
+
+/// Who says what is paid for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CommitmentSource {
+    Prometheus,
+    Aws,
 }
 
 /// How overlays are written.
@@ -114,6 +130,10 @@ impl Default for Config {
                 ca_file: None,
                 headers: BTreeMap::new(),
                 matcher: None,
+            },
+            commitments: Commitments {
+                source: CommitmentSource::Prometheus,
+                config_file: None,
             },
             aws_account_id: String::new(),
             aws_region: String::new(),

@@ -23,6 +23,8 @@ const GOOD: &[(&str, &str, &str)] = &[
         "job=\"lumina\"",
         "job=~\"a|b\",namespace!=\"x\"",
     ),
+    ("commitments.source", "aws", "aws"),
+    ("commitments.configFile", "/a", "/b"),
     ("aws.accountId", "123456789012", "000000000001"),
     ("aws.region", "us-west-2", "us-gov-east-1"),
     ("aws.sharedPlans", "false", "false"),
@@ -60,6 +62,12 @@ const GOOD: &[(&str, &str, &str)] = &[
 fn companions(path: &str) -> Vec<(&'static str, &'static str)> {
     match path {
         "prometheusUrl" => vec![("aws.accountId", "123456789012"), ("aws.region", "us-west-2")],
+        "commitments.source" => vec![("aws.accountId", "123456789012"), ("aws.region", "us-west-2")],
+        "commitments.configFile" => vec![
+            ("commitments.source", "aws"),
+            ("aws.accountId", "123456789012"),
+            ("aws.region", "us-west-2"),
+        ],
         "prometheus.username" => vec![("prometheus.passwordFile", "/p")],
         "prometheus.passwordFile" => vec![("prometheus.username", "u")],
         _ => Vec::new(),
@@ -164,7 +172,8 @@ fn every_key_can_be_set_by_flag_environment_and_file_in_this_order() {
 fn the_documented_defaults_are_the_ones_in_force() {
     for key in KEYS.iter().filter(|key| !key.default.is_empty()) {
         let set = with_companions(key.path).flag(key.path, key.default).resolve();
-        assert_eq!(set.unwrap(), Config::default(), "{}", key.path);
+        let unset = with_companions(key.path).resolve();
+        assert_eq!(set.unwrap(), unset.unwrap(), "{}", key.path);
     }
     assert_eq!(Layers::default().resolve().unwrap(), Config::default());
 }

@@ -7,7 +7,7 @@ use tracing::Level;
 use veneer_engine::labels::check_key;
 use veneer_steering::overlays::MixedPools;
 
-use super::{LogFormat, PricingMode};
+use super::{CommitmentSource, LogFormat, PricingMode};
 
 pub(super) fn text(text: &str) -> Option<String> {
     (!text.is_empty()).then(|| text.to_owned())
@@ -36,6 +36,14 @@ pub(super) fn pricing(text: &str) -> Option<PricingMode> {
     match text {
         "ordered" => Some(PricingMode::Ordered),
         "zero" => Some(PricingMode::Zero),
+        _ => None,
+    }
+}
+
+pub(super) fn source(text: &str) -> Option<CommitmentSource> {
+    match text {
+        "prometheus" => Some(CommitmentSource::Prometheus),
+        "aws" => Some(CommitmentSource::Aws),
         _ => None,
     }
 }

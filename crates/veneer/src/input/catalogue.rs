@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use veneer_api::Provider;
 use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::labels;
@@ -33,6 +34,14 @@ pub(crate) struct Source {
 }
 
 impl CatalogueArgs {
+    /// The provider whose instance types these are.
+    pub(crate) fn provider(&self) -> Provider {
+        match self.catalog {
+            Some(_) => Provider::Kwok,
+            None => Provider::Ec2,
+        }
+    }
+
     /// The instance types that `objects` are about.
     pub(crate) fn load(&self, objects: &Objects) -> Result<Source> {
         match &self.catalog {

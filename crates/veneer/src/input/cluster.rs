@@ -138,6 +138,7 @@ pub(super) fn read_list(file: &str, text: &str, cluster: &mut Cluster) -> bool {
     let origin = Origin {
         file: file.to_owned(),
         tree: None,
+        made_of: None,
     };
     let (mut read, mut findings) = (Cluster::default(), Vec::new());
     for item in items {

@@ -13,7 +13,7 @@ use veneer_api::yaml::{self, AliasBudget};
 use veneer_engine::overlay::{draft, nearest};
 
 use super::cluster::{self, Cluster};
-use super::objects::{Named, Objects, Origin, Sourced};
+use super::objects::{Named, Objects, Origin, Raw, Sourced};
 use super::tree::Tree;
 use crate::finding::{Finding, Rule};
 
@@ -125,12 +125,21 @@ fn read_tree(file: &str, tree: Tree, parent: Option<(&str, &str)>, objects: &mut
     let origin = Origin {
         file: file.to_owned(),
         tree: Some(Arc::new(tree)),
+        made_of: None,
     };
     read_value(&kind, &version, value, &origin, objects);
 }
 
 /// Reads an object of a known kind; others are counted.
 pub(crate) fn read_value(kind: &str, version: &str, value: Value, origin: &Origin, objects: &mut Objects) {
+    if let Some(raw) = &mut objects.raw {
+        raw.push(Raw {
+            kind: kind.to_owned(),
+            version: version.to_owned(),
+            value: value.clone(),
+            origin: origin.clone(),
+        });
+    }
     let own = KINDS.iter().find(|(known, _)| *known == kind);
     let of_cluster = || objects.cluster.as_ref().and_then(|_| Cluster::version_of(kind));
     let expected = own

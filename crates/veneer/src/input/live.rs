@@ -38,6 +38,7 @@ pub(super) fn load(
         let origin = Origin {
             file: place,
             tree: None,
+            made_of: None,
         };
         let kinds = own().into_iter();
         let of_cluster = objects.cluster.as_ref().map(|_| Cluster::live_resources());

@@ -50,6 +50,7 @@ impl ManifestArgs {
             objects.layer(proposed);
             objects.settle();
         }
+        objects.add_preferences();
         Ok(objects)
     }
 
@@ -69,9 +70,11 @@ impl ManifestArgs {
         let proposed = self.proposed(empty)?;
         let what_if = what_if.filter(|what_if| !what_if.is_empty());
         if proposed.is_none() && what_if.is_none() {
+            objects.add_preferences();
             return Ok((None, objects));
         }
-        let before = objects.clone();
+        let mut before = objects.clone();
+        before.add_preferences();
         if let Some(proposed) = proposed {
             objects.layer(proposed);
         }
@@ -79,6 +82,7 @@ impl ManifestArgs {
             what_if.apply(&mut objects)?;
         }
         objects.settle();
+        objects.add_preferences();
         Ok((Some(before), objects))
     }
 
@@ -132,9 +136,13 @@ fn shown(paths: &[PathBuf]) -> String {
     names.join(", ")
 }
 
-/// Reads the objects of files and folders.
-pub(crate) fn from_files(paths: &[PathBuf]) -> Result<Objects> {
-    read_files(paths, Objects::default())
+/// Reads the objects of files and folders, each also as it was written.
+pub(crate) fn from_files_with_raw(paths: &[PathBuf]) -> Result<Objects> {
+    let empty = Objects {
+        raw: Some(Vec::new()),
+        ..Objects::default()
+    };
+    read_files(paths, empty)
 }
 
 fn read_files(paths: &[PathBuf], mut objects: Objects) -> Result<Objects> {

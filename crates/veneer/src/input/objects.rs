@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use veneer_api::labels::veneer::PREFERENCE_PREFIX;
 use veneer_api::{EC2NodeClass, KWOKNodeClass, NodeOverlay, NodePool, Overprovisioner};
+use veneer_steering::overlays::{self, PoolRef};
+use veneer_steering::preferences::Preferences;
 
 use super::cluster::Cluster;
 use super::tree::Tree;
@@ -16,12 +19,27 @@ pub(crate) struct Origin {
     pub(crate) file: String,
     /// The object with its lines; a live one has none.
     pub(crate) tree: Option<Arc<Tree>>,
+    /// The field of that object which this one is made of, as a NodeOverlay of a preference: all its fields stand there.
+    pub(crate) made_of: Option<MadeOf>,
+}
+
+/// What an object is made of that nobody wrote.
+#[derive(Clone, Debug)]
+pub(crate) struct MadeOf {
+    /// The object, such as `NodePool default`.
+    pub(crate) object: String,
+    /// The annotation.
+    pub(crate) annotation: String,
 }
 
 impl Origin {
     /// The line of a field, or 0 for a live object.
     pub(crate) fn line_of(&self, field: &str) -> usize {
-        self.tree.as_ref().map_or(0, |tree| tree.line_of(field))
+        let Some(tree) = &self.tree else { return 0 };
+        match &self.made_of {
+            Some(made_of) => tree.line_of(&format!("metadata.annotations.{}", made_of.annotation)),
+            None => tree.line_of(field),
+        }
     }
 
     /// A finding about a field of the object.
@@ -52,9 +70,20 @@ pub(crate) struct Sourced<T> {
     pub(crate) origin: Origin,
 }
 
+/// An object as it was written.
+#[derive(Clone, Debug)]
+pub(crate) struct Raw {
+    pub(crate) kind: String,
+    pub(crate) version: String,
+    pub(crate) value: serde_json::Value,
+    pub(crate) origin: Origin,
+}
+
 /// What was read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Objects {
+    /// Every object as it was written; none for a command that has no use for them.
+    pub(crate) raw: Option<Vec<Raw>>,
     pub(crate) node_pools: Vec<Sourced<NodePool>>,
     pub(crate) node_overlays: Vec<Sourced<NodeOverlay>>,
     pub(crate) overprovisioners: Vec<Sourced<Overprovisioner>>,
@@ -132,6 +161,42 @@ impl Objects {
         if let Some(cluster) = &mut self.cluster {
             cluster.settle(findings);
         }
+    }
+
+    /// Adds the NodeOverlays that the preferences of NodePools come to, as `veneer run` would write them. One that is there
+    /// already is replaced: what the annotation says now is what counts. Preferences that cannot be read become findings.
+    pub(crate) fn add_preferences(&mut self) {
+        let mut overlays = Vec::new();
+        for pool in &self.node_pools {
+            let annotations = pool.object.metadata.annotations.clone().unwrap_or_default();
+            let owner = PoolRef {
+                name: pool.name(),
+                uid: pool.object.metadata.uid.as_deref().unwrap_or_default(),
+            };
+            let Preferences { good, faults } = Preferences::read(&annotations);
+            for fault in faults {
+                let field = format!("metadata.annotations.{}", fault.annotation);
+                let message = format!("{:?} {}", fault.part, fault.problem);
+                let fix = format!("write {}", fault.expected);
+                let finding = pool.finding(Rule::InvalidPreference, &field, message, &fix);
+                self.findings.push(finding);
+            }
+            for preference in good {
+                let made_of = MadeOf {
+                    object: format!("NodePool {}", pool.name()),
+                    annotation: format!("{PREFERENCE_PREFIX}{}", preference.number),
+                };
+                overlays.push(Sourced {
+                    object: overlays::preference(owner, &preference, false),
+                    origin: Origin {
+                        made_of: Some(made_of),
+                        ..pool.origin.clone()
+                    },
+                });
+            }
+        }
+        replace(&mut self.node_overlays, overlays);
+        self.node_overlays.sort_by(|a, b| a.name().cmp(b.name()));
     }
 
     /// Whether nothing that commands work on was found.

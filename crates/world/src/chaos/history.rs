@@ -156,11 +156,11 @@ fn catalogue() -> Result<Arc<Catalogue>, ScenarioError> {
         .map_err(|error| ScenarioError(error.to_string()))
 }
 
-fn pool(name: &str, capacity: &[&str], cpu: u64) -> Value {
+fn pool(name: &str, capacity: &[&str], limits: &Value) -> Value {
     json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name, "annotations": {
             "veneer.io/preference.1": "node.kubernetes.io/instance-type=c5.xlarge adjust=-10%"}},
         "spec": {
-            "limits": {"cpu": cpu.to_string()},
+            "limits": limits,
             "template": {"metadata": {"labels": {"pool": name}}, "spec": {
                 "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "expireAfter": "Never",
@@ -222,6 +222,9 @@ fn tenants(history: &History) -> (Vec<Value>, Vec<Value>) {
     (workloads, events)
 }
 
+/// How many nodes the pool may have that limits nothing else; its workload has room on as many at rest.
+const FEW: u64 = 4;
+
 /// The world of a history: what runs in it and what users do follow from the seed.
 fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
     let mut rng = Rng::of(history.seed, &["history"]);
@@ -236,7 +239,16 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         workload("jobs", "b", 1 + rng.below(4), rng.below(6)),
     ];
     workloads.extend(constrained(&mut placement, &workload));
+    let mut few = Rng::of(history.seed, &["few"]);
+    workloads.push(workload("few", "few", 1 + few.below(3), few.below(FEW)));
     let (costly, mut events) = tenants(history);
+    for _ in 0..few.below(4) {
+        let at = format!("{}s", few.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
+        let lasts = format!("{}s", 60 + few.below(240));
+        events.push(
+            json!({"at": at, "scale": {"workload": "few", "replicas": few.below(3 * FEW), "for": lasts}}),
+        );
+    }
     workloads.extend(costly);
     for _ in 0..rng.below(12) + 12 {
         let at = format!("{}s", rng.below(u64::try_from(history.minutes * 60).unwrap_or(1)));
@@ -250,7 +262,11 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
             4 => json!({"at": at, "interrupt": {"capacityType": "spot"}}),
             5 if history.has("gap") => json!({"at": at, "prometheusGap": lasts}),
             _ if history.has("malformed") => {
-                let mut bad = pool(&format!("bad-{}", rng.below(3)), &["on-demand"], 8);
+                let mut bad = pool(
+                    &format!("bad-{}", rng.below(3)),
+                    &["on-demand"],
+                    &json!({"cpu": "8"}),
+                );
                 let change = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": ["!!"]});
                 if let Some(spec) = bad.pointer_mut("/spec/template/spec/requirements") {
                     *spec = json!([change]);
@@ -276,8 +292,9 @@ fn scenario(history: &History) -> Result<Scenario, ScenarioError> {
         "name": "chaos", "seed": history.seed, "region": "test-1", "duration": "1h",
         "loadInterval": "30s",
         "objects": [
-            pool("a", &["on-demand"], 24),
-            pool("b", &["spot", "on-demand"], 24),
+            pool("a", &["on-demand"], &json!({"cpu": "24"})),
+            pool("b", &["spot", "on-demand"], &json!({"cpu": "24"})),
+            pool("few", &["spot", "on-demand"], &json!({"nodes": FEW.to_string()})),
             {"apiVersion": "karpenter.sh/v1alpha1", "kind": "NodeOverlay", "metadata": {"name": "of-others"},
                 "spec": {"requirements": [{"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["c5.2xlarge"]}],
                     "priceAdjustment": "+1%", "weight": 9}},

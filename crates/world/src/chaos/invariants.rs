@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeOverlay;
 use veneer_api::labels::{karpenter, kubernetes, veneer};
-use veneer_engine::plan::{is_daemon_pod, is_deleting, label};
+use veneer_engine::plan::{Snapshot, is_daemon_pod, is_deleting, label, provider_id};
 use veneer_engine::quantity::Quantity;
 use veneer_steering::commitments::Kind;
+use veneer_steering::machines::{SeenMachine, machines, of_claims};
 
 use crate::cloud::State;
 use crate::objects::node_of;
@@ -58,6 +60,7 @@ impl Watch {
             .or_else(|| self.foreign(world))
             .or_else(|| self.steers_to_nothing(world))
             .or_else(|| beyond_the_cap(world))
+            .or_else(|| counted_twice(world))
             .or_else(|| {
                 let steps = world.statistics.most_steps;
                 (steps > MOST_STEPS).then(|| format!("a pass took {steps} steps, {MOST_STEPS} are allowed"))
@@ -226,7 +229,11 @@ fn beyond_limits(world: &World) -> Option<String> {
                     .claim
                     .rsplit_once('-')
                     .is_some_and(|(pool, _)| pool == name);
-                let amount = machine.described.capacity.get(resource);
+                let node = ApiQuantity("1".to_owned());
+                let amount = match resource.as_str() {
+                    "nodes" => Some(&node),
+                    _ => machine.described.capacity.get(resource),
+                };
                 if let Some(amount) = amount
                     .filter(|_| of_pool)
                     .and_then(|amount| amount.0.parse().ok())
@@ -261,7 +268,8 @@ fn beyond_the_cap(world: &World) -> Option<String> {
             let created = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
             label(&claim.metadata, kubernetes::INSTANCE_TYPE) == Some(&target.covers)
                 && label(&claim.metadata, karpenter::CAPACITY_TYPE) == Some("on-demand")
-                && created.is_some_and(|created| created > book.data_at)
+                && !is_deleting(&claim.metadata)
+                && created.is_some_and(|created| created.as_second() >= book.data_at.as_second())
         });
         let launched = u32::try_from(launched.count()).map_or(f64::MAX, f64::from);
         if balance.left > 0.5
@@ -275,6 +283,38 @@ fn beyond_the_cap(world: &World) -> Option<String> {
         }
     }
     None
+}
+
+/// Steering, launches and consolidation charge the same machines to commitments.
+fn counted_twice(world: &World) -> Option<String> {
+    let claims = world.objects.claims.values();
+    let seen: Vec<SeenMachine> = claims.map(|claim| SeenMachine::from(&**claim)).collect();
+    let steering = machines(seen.iter(), std::iter::empty(), &world.prices);
+    let snapshot = Snapshot {
+        node_claims: world.objects.claims.values().cloned().collect(),
+        ..Snapshot::default()
+    };
+    let launches = of_claims(&snapshot, |it| world.prices.get(it), |_| true);
+    // What runs is known from the cloud, whatever the claims say.
+    let is_wrong = |name: &str| {
+        let claim = world.objects.claims.get(name);
+        let id = claim.and_then(|claim| provider_id(claim));
+        let machine = id.and_then(|id| world.cloud.machines.get(id));
+        machine.is_some_and(|machine| machine.capacity_type == karpenter::CAPACITY_TYPE_SPOT)
+    };
+    if let Some(spot) = steering.iter().find(|one| is_wrong(&one.name)) {
+        return Some(format!(
+            "the spot instance of {} is charged to commitments",
+            spot.name
+        ));
+    }
+    (steering != launches).then(|| {
+        format!(
+            "steering charges {} machines to commitments, launches {}",
+            steering.len(),
+            launches.len()
+        )
+    })
 }
 
 /// What must hold once faults have stopped for a while.

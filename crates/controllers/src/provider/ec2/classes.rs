@@ -140,7 +140,16 @@ impl Controller {
                 &Patch::Merge(patch),
             )
             .await;
-        patched.map(|_| ()).map_err(|error| chain(&error))
+        self.take_in(patched)
+    }
+
+    /// What was written counts before the watch brings it.
+    fn take_in(&self, patched: kube::Result<DynamicObject>) -> Result<(), String> {
+        let patched = patched.map_err(|error| chain(&error))?;
+        if let Ok(class) = patched.try_parse() {
+            locked(&self.stores.ec2_node_classes).written(class);
+        }
+        Ok(())
     }
 
     async fn write(&self, class: &EC2NodeClass, status: &Ec2NodeClassStatus) -> Result<(), String> {
@@ -166,7 +175,7 @@ impl Controller {
                 &Patch::Merge(patch),
             )
             .await;
-        patched.map(|_| ()).map_err(|error| chain(&error))
+        self.take_in(patched)
     }
 }
 

@@ -7,6 +7,8 @@
 mod data;
 mod shape;
 
+use std::sync::Arc;
+
 use super::CatalogueError;
 use crate::instance_type::{Catalogue, InstanceType, Offering};
 use crate::labels::{self, LabelRules};
@@ -134,11 +136,14 @@ fn build(name: &str, file: &File<'_>, columns: &RegionColumns<'_>) -> Option<Aws
         facts.push(fact);
     }
     let zones = columns.zone_names.iter().zip(&columns.zone_ids);
+    let can_hibernate = types.iter().zip(&facts).filter(|(_, fact)| fact.hibernation);
+    let hibernation = can_hibernate.map(|(it, _)| Arc::clone(&it.name)).collect();
     Some(AwsCatalogue {
         catalogue: Catalogue {
             vocabulary,
             rules: LabelRules::aws(),
             types,
+            hibernation: Some(hibernation),
         },
         facts,
         region: Region {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Advice, Effect, Place, Rule, View};
 use crate::labels;
-use crate::overlay::{Overlay, Selector, nearest};
+use crate::overlay::{Evaluation, Overlay, Selector, nearest};
 use crate::requirements::Operator;
 use crate::resources::ResourceList;
 
@@ -12,7 +12,7 @@ use crate::resources::ResourceList;
 pub(super) fn advice(view: &View<'_>, at: usize, overlay: &Overlay, effect: &Effect) -> Option<Advice> {
     let (_, matched) = view.evaluation.match_counts(at);
     if matched == 0 {
-        return Some(matches_nothing(view, overlay));
+        return Some(matches_nothing(view.evaluation, overlay));
     }
     // An overlay may act where it does not match: Karpenter stores prices by the name of the type.
     let acts = |place: &Place<'_>| {
@@ -116,8 +116,8 @@ struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    fn new(view: &View<'a>) -> Self {
-        let catalogue = view.evaluation.catalogue();
+    fn new(evaluation: &'a Evaluation) -> Self {
+        let catalogue = evaluation.catalogue();
         let vocabulary = &catalogue.vocabulary;
         let mut values: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         let mut types_with: BTreeMap<&str, usize> = BTreeMap::new();
@@ -136,7 +136,7 @@ impl<'a> Known<'a> {
                 }
             }
         }
-        for pool in view.evaluation.pools() {
+        for pool in evaluation.pools() {
             values.entry(labels::NODE_POOL).or_default().insert(&pool.name);
             for (key, value) in &pool.labels {
                 values.entry(labels::normalise(key)).or_default().insert(value);
@@ -227,8 +227,9 @@ fn out_of_bounds(selector: &Selector, key: &str, values: &BTreeSet<&str>) -> Opt
     ))
 }
 
-fn matches_nothing(view: &View<'_>, overlay: &Overlay) -> Advice {
-    let known = Known::new(view);
+/// Why an overlay that matches nothing does so.
+pub(super) fn matches_nothing(evaluation: &Evaluation, overlay: &Overlay) -> Advice {
+    let known = Known::new(evaluation);
     let faults: Vec<(usize, String)> = overlay
         .requirements
         .iter()

@@ -231,6 +231,14 @@ pub fn survey(evaluation: &Evaluation, launchable: &[BitSet]) -> Vec<Effect> {
     effects
 }
 
+/// Why an overlay matches no offering of any pool, if it matches none.
+#[must_use]
+pub fn matches_nothing(evaluation: &Evaluation, at: usize) -> Option<Advice> {
+    let (_, matched) = evaluation.match_counts(at);
+    let overlay = evaluation.overlay(at).filter(|_| matched == 0)?;
+    Some(matching::matches_nothing(evaluation, overlay))
+}
+
 /// An offering of a type in a pool, by position.
 #[derive(Clone, Copy)]
 struct Place<'a> {

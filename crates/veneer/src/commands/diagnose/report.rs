@@ -37,6 +37,9 @@ pub(super) struct OverlayReport {
     pub(super) ready: bool,
     pub(super) reason: &'static str,
     pub(super) message: String,
+    /// What it is made of, if nobody wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) made_of: Option<String>,
     pub(super) conflicts_with: Vec<String>,
     pub(super) matched_instance_types: usize,
     pub(super) matched_offerings: usize,
@@ -236,6 +239,7 @@ fn overlay(preview: &Preview<'_>, at: usize) -> Option<OverlayReport> {
         ready: *verdict == Verdict::Ready,
         reason,
         message,
+        made_of: preview.made_of(at),
         conflicts_with: match verdict {
             Verdict::Conflict(conflict) => conflict.with.clone(),
             Verdict::Ready | Verdict::Invalid(_) => Vec::new(),

@@ -215,7 +215,13 @@ fn write_overlays(out: &mut impl Write, overlays: &[OverlayReport], wide: bool) 
         }
         columns.row(cells);
     }
-    columns.write(out)
+    columns.write(out)?;
+    for overlay in overlays {
+        if let Some(made_of) = &overlay.made_of {
+            writeln!(out, "{} is {made_of}; `veneer run` writes it.", overlay.name)?;
+        }
+    }
+    Ok(())
 }
 
 fn write_pools(out: &mut impl Write, pools: &[PoolReport], wide: bool) -> io::Result<()> {

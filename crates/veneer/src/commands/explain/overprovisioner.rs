@@ -17,7 +17,7 @@ use veneer_engine::plan::{
 use veneer_engine::provision::Market;
 use veneer_engine::quantity::Quantity;
 use veneer_steering::warm::frontier::{DISK, DISKS, MONTH};
-use veneer_steering::warm::{Mode, Spare, Spares, Stage, keep, shape};
+use veneer_steering::warm::{Memory, Mode, Spare, Spares, Stage, keep, shape};
 
 use super::Format;
 use super::scene::hint;
@@ -182,7 +182,7 @@ fn explain(
     let owner = name(&one.metadata);
     let before = Spares::of(snapshot);
     let mut spares = before.clone();
-    let plan = keep(snapshot, &mut spares, market, mode, now);
+    let plan = keep(snapshot, &mut spares, market, &mut Memory::default(), mode, now);
     let mut status = OverprovisionerStatus::default();
     let mut next = Vec::new();
     for action in plan.actions {
@@ -200,7 +200,7 @@ fn explain(
             .node_pools
             .iter()
             .find(|pool| name(&pool.metadata) == counted.name);
-        let shape = pool.map(|pool| shape::choose(snapshot, pool, &one.spec.state, market, now));
+        let shape = pool.map(|pool| shape::typical(snapshot, Some(one), pool, &one.spec.state, market, now));
         let (instance_type, problem, monthly) = match shape {
             None => (None, None, None),
             Some(Err(problem)) => (None, Some(problem), None),

@@ -2,6 +2,8 @@
 
 mod formats;
 mod pools;
+mod reach;
+mod refused;
 mod sarif;
 
 use std::io::{self, Write};
@@ -9,15 +11,18 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use veneer_api::NodeOverlay;
+use veneer_api::admission::Admission;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::advice::Level;
 use veneer_engine::overlay::nearest;
 
 use crate::finding::{Finding, Rule};
-use crate::input::objects::Objects;
-use crate::input::{CatalogueArgs, from_files};
+use crate::input::objects::{Objects, Sourced};
+use crate::input::{CatalogueArgs, from_files_with_raw};
+use crate::is_closed_pipe;
 use crate::output;
 use crate::preview::{Preview, TieBreak};
 
@@ -45,6 +50,10 @@ pub(crate) struct LintArgs {
     #[command(flatten)]
     catalogue: CatalogueArgs,
 
+    /// Whose CRDs the cluster has: Karpenter's (companion) or Veneer's own (standalone)
+    #[arg(long, value_enum, default_value = "companion", env = "VENEER_MODE")]
+    mode: ModeChoice,
+
     /// Findings below this level are not reported and do not fail the check
     #[arg(long, value_enum, default_value = "warning")]
     level: LevelChoice,
@@ -69,6 +78,21 @@ pub(crate) struct LintArgs {
     /// Lists the rules and exits
     #[arg(long)]
     rules: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ModeChoice {
+    Companion,
+    Standalone,
+}
+
+impl From<ModeChoice> for veneer_api::Mode {
+    fn from(choice: ModeChoice) -> Self {
+        match choice {
+            ModeChoice::Companion => Self::Companion,
+            ModeChoice::Standalone => Self::Standalone,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -104,12 +128,24 @@ pub(crate) fn run(args: &LintArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     check_rules(&args.ignore)?;
-    let mut objects = from_files(&args.files)?;
+    // Karpenter's charts refuse labels of the provider's domain that it does not set; our own CRDs do so on demand.
+    let provider = match args.mode {
+        ModeChoice::Companion => Some(args.catalogue.provider()),
+        ModeChoice::Standalone => None,
+    };
+    let admission = Admission::new(args.mode.into(), provider).context("our own CRDs")?;
+    let mut objects = from_files_with_raw(&args.files)?;
     objects.settle();
     let pools = objects.node_pools.len();
+    objects.add_preferences();
     let mut err = io::stderr().lock();
     let source = args.catalogue.load(&objects)?;
     let mut findings = judge(&mut objects, Arc::new(source.catalogue), args.tie_break)?;
+    refused::add(
+        objects.raw.as_deref().unwrap_or_default(),
+        &admission,
+        &mut findings,
+    );
     let level = Level::from(args.level);
     findings.retain(|finding| {
         finding.level() >= level && !args.ignore.iter().any(|rule| rule == finding.rule.id())
@@ -125,32 +161,46 @@ pub(crate) fn run(args: &LintArgs) -> Result<ExitCode> {
         };
         key(a).cmp(&key(b)).then_with(|| a.message.cmp(&b.message))
     });
-    match args.output {
-        Format::Text => formats::text(&mut out, &findings)?,
-        Format::Json => formats::json(&mut out, &findings)?,
-        Format::Sarif => sarif::write(&mut out, &findings)?,
-        Format::Github => formats::github(&mut out, &findings)?,
+    let code = if findings.iter().any(|finding| finding.rule == Rule::Unreadable) {
+        ExitCode::from(2)
+    } else if findings.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    };
+    // A reader that has seen enough (`| head`) does not make the manifests better.
+    match write(&mut out, args.output, &findings) {
+        Err(error) if is_closed_pipe(&error) => return Ok(code),
+        written => written?,
     }
-    out.flush()?;
+    let is_preference = |overlay: &&Sourced<NodeOverlay>| overlay.origin.made_of.is_some();
+    let preferences = objects.node_overlays.iter().filter(is_preference).count();
     writeln!(
         err,
-        "{}; checked {pools} NodePools, {} NodeOverlays, {} Overprovisioners",
+        "{}; checked {pools} NodePools{}, {} NodeOverlays, {} Overprovisioners",
         formats::summary(&findings),
-        objects.node_overlays.len(),
+        match preferences {
+            0 => String::new(),
+            1 => " with 1 preference".to_owned(),
+            more => format!(" with {more} preferences"),
+        },
+        objects.node_overlays.len() - preferences,
         objects.overprovisioners.len()
     )?;
     for note in output::ignored(&objects).iter().chain(&source.notes) {
         writeln!(err, "note: {note}")?;
     }
-    Ok(
-        if findings.iter().any(|finding| finding.rule == Rule::Unreadable) {
-            ExitCode::from(2)
-        } else if findings.is_empty() {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::from(1)
-        },
-    )
+    Ok(code)
+}
+
+fn write(out: &mut impl Write, format: Format, findings: &[Finding]) -> Result<()> {
+    match format {
+        Format::Text => formats::text(out, findings)?,
+        Format::Json => formats::json(out, findings)?,
+        Format::Sarif => sarif::write(out, findings)?,
+        Format::Github => formats::github(out, findings)?,
+    }
+    Ok(out.flush()?)
 }
 
 fn check_rules(ignored: &[String]) -> Result<()> {
@@ -170,6 +220,12 @@ fn check_rules(ignored: &[String]) -> Result<()> {
 fn judge(objects: &mut Objects, catalogue: Arc<Catalogue>, tie_break: TieBreak) -> Result<Vec<Finding>> {
     let mut findings = objects.findings.clone();
     findings.extend(pools::node_pools(&objects.node_pools, &catalogue));
+    findings.extend(reach::node_pools(&objects.node_pools, &catalogue));
+    findings.extend(reach::overlays(&objects.node_overlays));
+    findings.extend(reach::overprovisioners(
+        &objects.overprovisioners,
+        &objects.node_pools,
+    ));
     findings.extend(pools::overprovisioners(
         &objects.overprovisioners,
         &objects.node_pools,

@@ -10,7 +10,6 @@ use veneer_engine::instance_type::Catalogue;
 use veneer_engine::labels::{self, LabelRules};
 use veneer_engine::overlay::nearest;
 use veneer_engine::requirements;
-use veneer_steering::preferences::Preferences;
 
 use crate::finding::{Finding, Rule};
 use crate::input::objects::{Origin, Sourced};
@@ -25,12 +24,6 @@ pub(super) fn node_pools(pools: &[Sourced<NodePool>], catalogue: &Catalogue) -> 
                 let field = format!("spec.template.spec.requirements[{at}].{part}");
                 pool.finding(Rule::InvalidField, &field, message, "")
             }));
-        }
-        let annotations = pool.object.metadata.annotations.clone().unwrap_or_default();
-        for fault in Preferences::read(&annotations).faults {
-            let fix = format!("write {}", fault.expected);
-            let message = format!("{}: {:?} {}", fault.annotation, fault.part, fault.problem);
-            findings.push(pool.finding(Rule::InvalidField, "metadata.annotations", message, &fix));
         }
         let fixed_size = pool.object.spec.replicas.is_some();
         if !fixed_size && !requirements.iter().any(bounds_size) {
@@ -204,6 +197,7 @@ pub(super) fn assumed(
         let origin = Origin {
             file: "assumed".to_owned(),
             tree: None,
+            made_of: None,
         };
         Ok(Sourced { object, origin })
     };

@@ -173,7 +173,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<ExitCode> {
     let mut market = Market::new(Arc::new(loaded.catalogue));
     market.update(&snapshot);
     let pool_name = name(&pool.metadata);
-    let shape = shape::choose(&snapshot, pool, &SpareState::Running, &mut market, now);
+    let shape = shape::typical(&snapshot, None, pool, &SpareState::Running, &mut market, now);
     let shape = shape.map_err(|error| anyhow!(error))?;
     let (pods_per_node, assumed_size) = pods_per_node(&snapshot, &shape.allocatable);
     let (arrivals, source) = arrivals(args, &snapshot, pool_name, now);

@@ -80,13 +80,25 @@ pub(super) fn run(args: &ScenarioArgs, format: Format) -> Result<ExitCode> {
     let catalogue = catalogue(&scenario)?;
     let scenario = Arc::new(scenario);
     let seed = args.seed.unwrap_or(scenario.seed);
-    let mut played = vec![play("as it is", &scenario, &catalogue, seed, args.step.0, &[])?];
+    // Everything is read and tried before the first scenario is played, which may take a minute.
+    if matches!(format, Format::Markdown) {
+        bail!("-o markdown does not show scenarios; use table, json or yaml");
+    }
+    let mut variants = vec![("as it is".to_owned(), Vec::new())];
     for path in &args.compare {
         let name = path.display().to_string();
         let text =
             std::fs::read_to_string(path).with_context(|| format!("cannot read {name} (--compare)"))?;
         let manifests = embedded::manifests(&text).map_err(|error| anyhow!("{name}: {error}"))?;
-        played.push(play(&name, &scenario, &catalogue, seed, args.step.0, &manifests)?);
+        let mut world = World::new(Arc::clone(&scenario), Arc::clone(&catalogue), seed)?;
+        for manifest in &manifests {
+            world.apply(manifest).with_context(|| name.clone())?;
+        }
+        variants.push((name, manifests));
+    }
+    let mut played = Vec::new();
+    for (name, manifests) in &variants {
+        played.push(play(name, &scenario, &catalogue, seed, args.step.0, manifests)?);
     }
     let mut out = output::stdout();
     match format {

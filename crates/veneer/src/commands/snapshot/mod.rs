@@ -8,8 +8,7 @@ mod fields;
 mod history;
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -88,10 +87,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<ExitCode> {
     match &args.output {
         Some(path) => {
             let shown = path.display();
-            let file = File::create(path).with_context(|| format!("cannot write {shown}"))?;
-            let mut out = BufWriter::new(file);
-            let what = write(args, &mut out, &mut written)?;
-            out.flush().with_context(|| format!("cannot write {shown}"))?;
+            let what = output::replace_file(path, |out| write(args, out, &mut written))?;
             writeln!(io::stderr().lock(), "note: wrote {written} {what} to {shown}")?;
         }
         None => {

@@ -14,6 +14,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
+use veneer_api::admission::Admission;
 use veneer_api::yaml::{self, AliasBudget};
 use veneer_controllers::embedded::Publisher;
 use veneer_controllers::standalone::Pending;
@@ -224,6 +225,11 @@ impl Stage {
     /// Applies manifests to both worlds.
     fn apply(&mut self, text: &str) -> Result<String, String> {
         let manifests = manifests(text)?;
+        // Nothing is applied when something would be refused.
+        let refused = refused(&manifests)?;
+        if !refused.is_empty() {
+            return Err(refused);
+        }
         let mut lines = String::new();
         for manifest in &manifests {
             let applied = self
@@ -240,6 +246,25 @@ impl Stage {
         self.twin.advance(self.world.now);
         self.world.summary(Some(&self.twin))
     }
+}
+
+/// What the API server of a standalone cluster would refuse, a line for each reason.
+fn refused(manifests: &[Value]) -> Result<String, String> {
+    let admission = Admission::new(veneer_api::Mode::Standalone, None).map_err(|error| error.to_string())?;
+    let mut lines = String::new();
+    for manifest in manifests {
+        let text = |pointer: &str| {
+            manifest
+                .pointer(pointer)
+                .and_then(Value::as_str)
+                .unwrap_or_default()
+        };
+        let (kind, name) = (text("/kind"), text("/metadata/name"));
+        for refusal in admission.check(manifest).unwrap_or_default() {
+            let _ = writeln!(lines, "{kind} {name}: {}: {}", refusal.field, refusal.sentence());
+        }
+    }
+    Ok(lines)
 }
 
 /// The documents of a text, lists taken apart.
