@@ -384,7 +384,7 @@ impl Follower {
 fn explain(kind: &str, trouble: &Trouble) -> String {
     match trouble {
         Trouble::Kube(kube::Error::Api(status)) if status.code == 404 => format!(
-            "the cluster does not serve {kind}; install the CRDs (`veneer crds | kubectl apply --server-side -f -`, or Karpenter's own)"
+            "the cluster does not serve {kind}; beside Karpenter, install the CRDs of its chart, and in standalone mode those of `veneer crds --mode standalone | kubectl apply --server-side -f -`"
         ),
         Trouble::Kube(kube::Error::Api(status)) if status.is_forbidden() => {
             format!("not allowed to list and watch {kind}: {}", status.message)

@@ -8,6 +8,7 @@ mod commands;
 mod config;
 mod finding;
 mod input;
+mod money;
 mod output;
 mod preview;
 mod scheduling;
@@ -16,11 +17,9 @@ use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::Parser;
-
 /// Runs the command that `arguments` ask for and gives the exit code of the process.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let cli = match cli::Cli::try_parse_from(arguments) {
+    let cli = match cli::Cli::parse_grouped(arguments) {
         Ok(cli) => cli,
         Err(help_or_usage) => {
             // Writing can only fail when nobody listens any more.
@@ -43,7 +42,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Whether the reader of our output went away (`veneer catalog | head`), which is no error.
-pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error
         .chain()
         .filter_map(|cause| cause.downcast_ref::<io::Error>())

@@ -1,4 +1,4 @@
-//! How results are written: to a locked standard output, so that a closed pipe is an error value and not a panic.
+//! How results are written: to a locked standard output, so that a closed pipe neither panics nor changes the exit code.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,8 +13,54 @@ pub(crate) use crate::columns::{Align, Columns, counted, paragraph, width};
 use crate::input::objects::Objects;
 
 /// Standard output, buffered. Flush it before returning, so that a failure is noticed.
-pub(crate) fn stdout() -> BufWriter<StdoutLock<'static>> {
-    BufWriter::new(io::stdout().lock())
+pub(crate) fn stdout() -> BufWriter<UntilClosed<StdoutLock<'static>>> {
+    BufWriter::new(UntilClosed {
+        out: io::stdout().lock(),
+        is_closed: false,
+    })
+}
+
+/// Drops what nobody reads any more: with `veneer lint … | head -1` the answer, and so the exit code, is the same as without `head`.
+#[derive(Debug)]
+pub(crate) struct UntilClosed<W> {
+    out: W,
+    is_closed: bool,
+}
+
+impl<W: Write> UntilClosed<W> {
+    fn unless_closed(
+        &mut self,
+        what: impl FnOnce(&mut W) -> io::Result<usize>,
+        whole: usize,
+    ) -> io::Result<usize> {
+        if self.is_closed {
+            return Ok(whole);
+        }
+        match what(&mut self.out) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(whole)
+            }
+            done => done,
+        }
+    }
+}
+
+impl<W: Write> Write for UntilClosed<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.unless_closed(|out| out.write(bytes), bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.unless_closed(|out| out.flush().map(|()| 0), 0).map(drop)
+    }
+}
+
+/// What is complete already.
+pub(crate) fn text(bytes: &[u8]) -> Result<()> {
+    let mut out = stdout();
+    out.write_all(bytes)?;
+    Ok(out.flush()?)
 }
 
 /// Indented JSON.

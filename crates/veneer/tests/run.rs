@@ -221,7 +221,7 @@ fn bad_arguments_are_explained_before_anything_starts() {
         ),
         (
             &["--feature-gates", "Warp=true"],
-            "\"Warp=true\" is no gate; expected NodeOverlay=true",
+            "unknown feature gate \"Warp=true\"; expected NodeOverlay=true",
         ),
         (
             &["--feature-gates", "NodeOverlay=maybe"],

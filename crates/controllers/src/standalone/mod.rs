@@ -198,7 +198,7 @@ pub(crate) async fn watch(client: &Client, settings: &Settings, health: &Health)
     let overprovisioners = has_overprovisioners(client).await;
     if !overprovisioners {
         info!(
-            "there are no Overprovisioners here: their CRD is not installed (veneer crds | kubectl apply -f -, then restart)"
+            "the cluster does not serve Overprovisioner, so there are no spare nodes; for some, run `veneer crds --mode standalone | kubectl apply --server-side -f -` and restart"
         );
     }
     let kinds = Kinds {

@@ -1,6 +1,6 @@
 //! `veneer crds`: prints the CustomResourceDefinitions to install.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -11,15 +11,15 @@ use crate::output;
 /// Prints the CustomResourceDefinitions to install, as YAML
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  veneer crds | kubectl apply --server-side -f -
-  veneer crds --mode companion | kubectl apply --server-side -f -
-  veneer crds --provider ec2
+  veneer crds --mode companion | kubectl apply --server-side -f -    (beside Karpenter)
+  veneer crds --mode standalone | kubectl apply --server-side -f -   (in its place)
+  veneer crds --mode standalone --provider ec2
 
 Exit codes: 0 fine, 2 bad usage.")]
 pub(crate) struct CrdsArgs {
-    /// Who provisions nodes: Karpenter (companion: only Veneer's own kind) or Veneer (standalone: all kinds)
-    #[arg(long, value_enum, default_value_t = Mode::Standalone)]
-    mode: Mode,
+    /// Who provisions nodes: Karpenter (companion: only Veneer's own kind) or Veneer (standalone, the default: all kinds)
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
 
     /// Refuse labels of this provider's domain that it does not set, as its Karpenter chart does
     #[arg(long, value_enum)]
@@ -40,8 +40,8 @@ enum Provider {
 
 pub(crate) fn run(args: &CrdsArgs) -> Result<ExitCode> {
     let mode = match args.mode {
-        Mode::Companion => veneer_api::Mode::Companion,
-        Mode::Standalone => veneer_api::Mode::Standalone,
+        Some(Mode::Companion) => veneer_api::Mode::Companion,
+        Some(Mode::Standalone) | None => veneer_api::Mode::Standalone,
     };
     let provider = args.provider.map(|provider| match provider {
         Provider::Ec2 => veneer_api::Provider::Ec2,
@@ -54,5 +54,11 @@ pub(crate) fn run(args: &CrdsArgs) -> Result<ExitCode> {
         write!(out, "---\n{yaml}")?;
     }
     out.flush()?;
+    if args.mode.is_none() {
+        writeln!(
+            io::stderr().lock(),
+            "note: these are the CRDs of standalone mode; beside Karpenter, use --mode companion, which leaves Karpenter's own alone"
+        )?;
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 pub(crate) mod apply;
 pub(crate) mod catalog;
 pub(crate) mod chaos;
+pub(crate) mod completions;
 pub(crate) mod convert;
 pub(crate) mod crds;
 pub(crate) mod diagnose;
@@ -10,6 +11,7 @@ pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod iam_policy;
 pub(crate) mod lint;
+pub(crate) mod man;
 pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod snapshot;

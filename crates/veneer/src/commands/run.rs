@@ -133,7 +133,7 @@ impl Gates {
                 "SpotToSpotConsolidation" => &mut gates.spot_to_spot,
                 _ => {
                     return Err(format!(
-                        "{gate:?} is no gate; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
+                        "unknown feature gate {gate:?}; expected NodeOverlay=true|false or SpotToSpotConsolidation=true|false"
                     ));
                 }
             };
@@ -152,6 +152,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<ExitCode> {
         embedded::run(args, &config)?;
         return Ok(ExitCode::SUCCESS);
     }
+    standalone::check_cluster_name(args, &config)?;
     let catalogue = Arc::new(catalogue(args, &config)?);
     start_log(config.log_level, config.log_format);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

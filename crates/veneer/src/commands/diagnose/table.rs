@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::report::{Cheapest, OfferingReport, OverlayReport, PoolReport, Report};
+use crate::money::price;
 use crate::output::{Align, Columns};
 
 pub(super) fn write(out: &mut impl Write, report: &Report, wide: bool) -> io::Result<()> {
@@ -97,10 +98,6 @@ fn overlays(row: &OfferingReport, wide: bool) -> String {
         Some(loser) if !wide => format!("({} left out)", loser.overlay),
         _ => "-".to_owned(),
     }
-}
-
-fn price(dollars: f64) -> String {
-    format!("{dollars:.4}")
 }
 
 fn change(row: &OfferingReport) -> String {

@@ -19,6 +19,7 @@ use super::scene::hint;
 use crate::commands::diagnose::{is_bad_input, tell};
 use crate::input::snapshot::snapshot;
 use crate::input::{CatalogueArgs, ManifestArgs};
+use crate::money;
 use crate::output::{self, Align, Columns, Timing, counted, paragraph};
 
 /// Shows why a node is not removed or replaced, and what would free it
@@ -223,19 +224,24 @@ fn kept(blocker: &Blocker) -> Kept {
 }
 
 fn price(fate: &Fate) -> String {
-    fate.price.map_or("-".to_owned(), |price| format!("{price:.4}"))
+    fate.price.map_or("-".to_owned(), money::price)
 }
 
 fn goes(command: &disruption::Command) -> String {
     let how = match (&command.replacement, command.replacements) {
-        (Some((it, price)), _) => format!("replaced by {it} at ${price:.4}/h"),
+        (Some((it, price)), _) => format!("replaced by {it} at ${}/h", money::price(*price)),
         (None, 0) if command.reason == "empty" => "it is empty".to_owned(),
         (None, 0) => "its pods fit on other nodes".to_owned(),
         (None, new) => format!("replaced by {}", counted(new, "new node")),
     };
+    let saves = format!(
+        "saves ${}/h ({})",
+        money::price(command.saving),
+        money::monthly(command.saving)
+    );
     match command.nodes.len() {
-        1 => format!("{how}, saves ${:.4}/h", command.saving),
-        nodes => format!("{how}, with {} nodes, saves ${:.4}/h", nodes, command.saving),
+        1 => format!("{how}, {saves}"),
+        nodes => format!("{how}, with {nodes} nodes, {saves}"),
     }
 }
 

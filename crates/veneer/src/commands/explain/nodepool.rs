@@ -13,6 +13,7 @@ use veneer_engine::labels;
 
 use super::Format;
 use super::scene::{Report, Scene, SceneArgs, hint};
+use crate::money::price;
 use crate::output::{self, Align, Columns, counted, paragraph};
 
 /// Shows for which sizes of nodes an architecture, capacity type or family drops out of a NodePool
@@ -277,8 +278,8 @@ fn cells(summary: &str, outcome: &Outcome, value: &str) -> Vec<String> {
     vec![
         summary.to_owned(),
         outcome.nodes.to_string(),
-        format!("{:.4}", outcome.hourly),
-        format!("{:.4}", outcome.list_hourly),
+        price(outcome.hourly),
+        price(outcome.list_hourly),
         format!("{:.0} %", share * 100.0),
         largest,
         fallback,

@@ -22,7 +22,6 @@ use veneer_engine::overlay::nearest;
 use crate::finding::{Finding, Rule};
 use crate::input::objects::{Objects, Sourced};
 use crate::input::{CatalogueArgs, from_files_with_raw};
-use crate::is_closed_pipe;
 use crate::output;
 use crate::preview::{Preview, TieBreak};
 
@@ -168,11 +167,7 @@ pub(crate) fn run(args: &LintArgs) -> Result<ExitCode> {
     } else {
         ExitCode::from(1)
     };
-    // A reader that has seen enough (`| head`) does not make the manifests better.
-    match write(&mut out, args.output, &findings) {
-        Err(error) if is_closed_pipe(&error) => return Ok(code),
-        written => written?,
-    }
+    write(&mut out, args.output, &findings)?;
     let is_preference = |overlay: &&Sourced<NodeOverlay>| overlay.origin.made_of.is_some();
     let preferences = objects.node_overlays.iter().filter(is_preference).count();
     writeln!(

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
+use anyhow::{Result, bail};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use tracing::warn;
 use veneer_controllers::provider::{ec2, kwok};
 pub(super) use veneer_controllers::standalone::Error as ProvisioningError;
 use veneer_controllers::standalone::Settings as Provisioning;
 use veneer_controllers::{Mode, Provider, Settings};
 use veneer_engine::plan::parse_duration;
 
-use super::RunArgs;
+use super::{ModeArg, ProviderArg, RunArgs};
 use crate::config::Config;
 
 /// Options of provisioning.
@@ -104,6 +104,18 @@ fn pem(der: &[u8]) -> String {
     )
 }
 
+/// Refuses to launch instances that nothing would mark as this cluster's.
+pub(super) fn check_cluster_name(all: &RunArgs, config: &Config) -> Result<()> {
+    let launches = all.mode == ModeArg::Standalone && !all.once && !all.dry_run;
+    if launches && all.provider == ProviderArg::Ec2 && config.aws_cluster_name.is_empty() {
+        bail!(
+            "aws.clusterName is not set, and standalone mode tags everything that it makes on EC2 with it; give the name of the cluster \
+             with --aws-cluster-name, VENEER_AWS_CLUSTER_NAME or aws.clusterName in the file of --config"
+        );
+    }
+    Ok(())
+}
+
 /// How to provision; none in companion mode, for a single pass and for a dry run.
 pub(super) fn settings(all: &RunArgs, settings: &Settings, ec2: ec2::Settings) -> Option<Provisioning> {
     if settings.mode != Mode::Standalone || all.once || all.dry_run {
@@ -117,12 +129,6 @@ pub(super) fn settings(all: &RunArgs, settings: &Settings, ec2: ec2::Settings) -
     provisioning.rules.window.idle = signed(args.batch_idle_duration);
     provisioning.rules.window.max = signed(args.batch_max_duration);
     if settings.provider == Provider::Ec2 {
-        if ec2.cluster_name.is_empty() {
-            warn!(
-                "aws.clusterName is not set, so no nodes are launched: it is in the tags of everything that is made on EC2; conditions of NodeOverlays are written"
-            );
-            return None;
-        }
         // A fleet request has up to sixty types, each in every zone and way to buy it.
         provisioning.rules.policy.launch_options = 600;
         provisioning.ec2 = Some(ec2);

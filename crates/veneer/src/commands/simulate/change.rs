@@ -10,7 +10,7 @@ use veneer_engine::overlay::Evaluation;
 use veneer_engine::packing::Objects;
 
 use super::report::{Cost, Report, dollars};
-use super::table::signed;
+use crate::money::{is_visible, signed, signed_monthly};
 use crate::output::counted;
 
 /// A proposal's numbers less those without it, and both sides of them.
@@ -232,7 +232,8 @@ impl Picture<'_> {
     }
 }
 
-/// The change in one line: places first, then money, then nodes.
+/// The change in one line: places first, then money, then nodes. Money is what is billed, so prices that overlays adjust to prefer
+/// one type to another make a change neither better nor worse.
 fn verdict(change: &Change) -> String {
     let nodes = i64::try_from(change.after.nodes).unwrap_or(i64::MAX)
         - i64::try_from(change.before.nodes).unwrap_or(i64::MAX);
@@ -249,13 +250,18 @@ fn verdict(change: &Change) -> String {
             counted(change.pods_gained.len(), "pod")
         ));
     }
-    if change.hourly != 0.0 {
-        let share = if change.before.cost.hourly > 0.0 {
-            format!(" ({:+.1} %)", change.hourly / change.before.cost.hourly * 100.0)
+    let (billed, before) = (change.list_hourly, change.before.cost.list_hourly);
+    if is_visible(billed) {
+        let share = if before > 0.0 {
+            format!("{:+.1} %, ", billed / before * 100.0)
         } else {
             String::new()
         };
-        parts.push(format!("{}/h{share}", signed(change.hourly)));
+        parts.push(format!(
+            "{}/h ({share}{})",
+            signed(billed),
+            signed_monthly(billed)
+        ));
     }
     if nodes != 0 {
         let direction = if nodes < 0 { "fewer" } else { "more" };
@@ -270,17 +276,29 @@ fn verdict(change: &Change) -> String {
     }
     let word = if !change.pods_lost.is_empty() {
         "Worse"
-    } else if !change.pods_gained.is_empty() || change.hourly < 0.0 {
+    } else if !change.pods_gained.is_empty() || (is_visible(billed) && billed < 0.0) {
         "Better"
-    } else if change.hourly > 0.0 {
-        "Dearer"
+    } else if is_visible(billed) {
+        "Costs more"
     } else if parts.is_empty() && change.instance_types.is_empty() {
         return "No difference.".to_owned();
     } else {
-        "No dearer"
+        "Costs the same"
     };
     if parts.is_empty() {
         parts.push("other instance types at the same price".to_owned());
     }
-    format!("{word}: {}.", parts.join(", "))
+    let mut text = format!("{word}: {}.", parts.join(", "));
+    if is_visible(change.hourly) && (change.hourly < 0.0) != (billed < 0.0) {
+        let preference = if change.hourly < 0.0 {
+            "cheaper"
+        } else {
+            "more expensive"
+        };
+        text.push_str(&format!(
+            " Overlays make it look {preference} ({}/h); they decide what is launched, not what is billed.",
+            signed(change.hourly)
+        ));
+    }
+    text
 }

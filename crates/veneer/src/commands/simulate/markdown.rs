@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use super::change::Change;
 use super::report::{Report, Why};
-use super::table::{difference, price, summary};
+use super::table::{costs, difference, summary};
 
 /// How many pods a list names.
 const NAMED: usize = 10;
@@ -35,16 +35,8 @@ fn write_change(out: &mut impl Write, change: &Change) -> io::Result<()> {
     writeln!(out, "| | before | after |\n|---|---:|---:|")?;
     let (before, after) = (&change.before, &change.after);
     writeln!(out, "| nodes | {} | {} |", before.nodes, after.nodes)?;
-    let rows = [
-        ("$/h", before.cost.hourly, after.cost.hourly),
-        (
-            "$/h at list prices",
-            before.cost.list_hourly,
-            after.cost.list_hourly,
-        ),
-    ];
-    for (name, before, after) in rows {
-        writeln!(out, "| {name} | {} | {} |", price(before), price(after))?;
+    for (name, before, after) in costs(change) {
+        writeln!(out, "| {name} | {before} | {after} |")?;
     }
     writeln!(
         out,

@@ -7,6 +7,7 @@ use veneer_engine::resources::{CPU, MEMORY, ResourceList};
 
 use super::change::Change;
 use super::report::{ClaimReport, NodeReport, Report, UnschedulableReport, Why};
+use crate::money::{is_visible, month, monthly, price, signed};
 use crate::output::{Align, Columns, counted, paragraph, width};
 use crate::scheduling::age;
 
@@ -91,12 +92,9 @@ fn write_change(out: &mut impl Write, change: &Change, wide: bool) -> io::Result
     let mut row =
         |name: &str, before: String, after: String| columns.row(vec![name.to_owned(), before, after]);
     row("nodes", before.nodes.to_string(), after.nodes.to_string());
-    row("$/h", price(before.cost.hourly), price(after.cost.hourly));
-    row(
-        "$/h at list prices",
-        price(before.cost.list_hourly),
-        price(after.cost.list_hourly),
-    );
+    for (name, before, after) in costs(change) {
+        row(name, before, after);
+    }
     row(
         "unschedulable pods",
         before.unschedulable.to_string(),
@@ -140,17 +138,47 @@ pub(super) fn summary(report: &Report<'_>) -> String {
     }
     parts.push(format!("{} unschedulable", report.unschedulable.len()));
     let cost = &report.cost;
-    let list = if cost.hourly == cost.list_hourly {
-        String::new()
+    let adjusted = if is_visible(cost.hourly - cost.list_hourly) {
+        format!("; ${}/h as overlays price them", price(cost.hourly))
     } else {
-        format!(" (${} at list prices)", price(cost.list_hourly))
+        String::new()
     };
     format!(
-        "{}: {}. New nodes cost ${}/h{list}.",
+        "{}: {}. New nodes cost ${}/h at list prices ({}{adjusted}).",
         counted(report.pods(), "pod"),
         parts.join(", "),
-        price(cost.hourly)
+        price(cost.list_hourly),
+        monthly(cost.list_hourly)
     )
+}
+
+/// What the cluster costs before and after, row by row: at list prices first, since that is what is billed without commitments. What
+/// overlays make of it decides which nodes are launched, and is shown where it differs.
+pub(super) fn costs(change: &Change) -> Vec<(&'static str, String, String)> {
+    let (before, after) = (&change.before.cost, &change.after.cost);
+    let mut rows = vec![
+        (
+            "$/h at list prices",
+            price(before.list_hourly),
+            price(after.list_hourly),
+        ),
+        (
+            "$ a month at list prices",
+            month(before.list_hourly),
+            month(after.list_hourly),
+        ),
+    ];
+    let is_adjusted = [before, after]
+        .iter()
+        .any(|cost| is_visible(cost.hourly - cost.list_hourly));
+    if is_adjusted {
+        rows.push((
+            "$/h as overlays price it",
+            price(before.hourly),
+            price(after.hourly),
+        ));
+    }
+    rows
 }
 
 pub(super) fn difference(change: &Change) -> String {
@@ -163,24 +191,21 @@ pub(super) fn difference(change: &Change) -> String {
     let mut parts: Vec<String> = changed
         .map(|(number, one, many)| format!("{number:+} {}", if number.abs() == 1 { one } else { many }))
         .collect();
-    if (change.hourly, change.list_hourly) != (0.0, 0.0) {
-        let list = signed(change.list_hourly);
-        parts.push(format!("{}/h ({list} at list prices)", signed(change.hourly)));
+    if is_visible(change.hourly) || is_visible(change.list_hourly) {
+        let adjusted = if is_visible(change.hourly - change.list_hourly) {
+            format!(" ({} as overlays price it)", signed(change.hourly))
+        } else {
+            String::new()
+        };
+        parts.push(format!(
+            "{}/h at list prices{adjusted}",
+            signed(change.list_hourly)
+        ));
     }
     if parts.is_empty() {
         return "The proposal changes neither nodes nor costs.".to_owned();
     }
     format!("The proposal changes: {}.", parts.join(", "))
-}
-
-/// A difference in dollars.
-pub(super) fn signed(amount: f64) -> String {
-    let sign = if amount < 0.0 { '-' } else { '+' };
-    format!("{sign}${}", price(amount.abs()))
-}
-
-pub(crate) fn price(dollars: f64) -> String {
-    format!("{dollars:.4}")
 }
 
 /// A number with at most three decimals.

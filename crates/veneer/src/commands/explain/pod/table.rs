@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use super::report::{PlacementReport, PoolReport, Report};
-use crate::commands::simulate::table::price;
+use crate::money::price;
 use crate::output::{Align, Columns, counted, paragraph};
 use crate::scheduling::age;
 
