@@ -230,8 +230,17 @@ pub(crate) fn invocation(part: Part, ports: &Ports, site: &Site<'_>) -> Result<I
             vec![port.to_string()]
         }
         Part::Prometheus => {
+            let jobs: &[&str] = if site.options.scraped_twice {
+                &["exporter", "exporter-again"]
+            } else {
+                &["exporter"]
+            };
+            let jobs = jobs.iter().map(|job| {
+                format!("{{job_name: {job}, static_configs: [{{targets: ['127.0.0.1:{second_port}']}}]}}")
+            });
             let config = format!(
-                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{{job_name: exporter, static_configs: [{{targets: ['127.0.0.1:{second_port}']}}]}}]\n"
+                "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: [{}]\n",
+                jobs.collect::<Vec<_>>().join(", ")
             );
             let config = folder.write("prometheus.yaml", config)?;
             vec![

@@ -18,6 +18,7 @@ pub struct Options {
     pub(crate) audited: bool,
     pub(crate) default_rates: bool,
     pub(crate) added_affinity: Option<Value>,
+    pub(crate) scraped_twice: bool,
 }
 
 impl Options {
@@ -30,6 +31,7 @@ impl Options {
             audited: false,
             default_rates: false,
             added_affinity: None,
+            scraped_twice: false,
         }
     }
 
@@ -74,6 +76,13 @@ impl Options {
     #[must_use]
     pub fn default_rates(mut self) -> Self {
         self.default_rates = true;
+        self
+    }
+
+    /// Has Prometheus scrape [`crate::Cluster::exporter_port`] under two jobs, as if two exporters told the same.
+    #[must_use]
+    pub fn scraped_twice(mut self) -> Self {
+        self.scraped_twice = true;
         self
     }
 

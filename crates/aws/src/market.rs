@@ -1,5 +1,5 @@
-//! What EC2 itself says about the market: which zone offers which type, and what spot costs now. The catalogue that is
-//! embedded in the program says the rest (shapes, on-demand prices), and everything where EC2 cannot be asked.
+//! What AWS itself says about the market: which zone offers which type, what spot costs now, and today's on-demand prices where those are
+//! collected. The catalogue that is embedded in the program says the rest, and everything where AWS cannot be asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,13 +34,12 @@ pub struct Market {
 impl Market {
     /// Adds the prices of Linux on shared hardware that were collected of a region. Zones get the names that `account` has for them.
     pub fn add_prices(&mut self, inventory: &Inventory, region: &str, account: &str) {
-        let of_kind = |kind| {
-            inventory
-                .of_kind(kind)
-                .filter(move |(part, _)| part.region == region)
+        let here = |kind| {
+            let rows = inventory.rows(kind);
+            rows.filter(move |(part, _)| part.region == region)
         };
-        for (_, collected) in of_kind(DataKind::Prices) {
-            let Some(Rows::Prices(prices)) = &collected.rows else {
+        for (_, rows) in here(DataKind::Prices) {
+            let Rows::Prices(prices) = rows else {
                 continue;
             };
             for (what, price) in &prices.on_demand {
@@ -61,12 +60,9 @@ impl Market {
                 _ => &none,
             }
         };
-        let names: BTreeMap<&str, &str> = zones_of(account)
-            .iter()
-            .map(|(name, id)| (id.as_str(), name.as_str()))
-            .collect();
-        for (part, collected) in of_kind(DataKind::SpotPrices) {
-            let Some(Rows::SpotPrices(rows)) = &collected.rows else {
+        let names = inventory.zone_names(account);
+        for (part, rows) in here(DataKind::SpotPrices) {
+            let Rows::SpotPrices(rows) = rows else {
                 continue;
             };
             let asked = zones_of(&part.account);
@@ -86,7 +82,40 @@ impl Market {
     /// A catalogue with this market laid over it. What the region does not offer stays, as not available.
     #[must_use]
     pub fn over(&self, catalogue: &Catalogue) -> (Catalogue, Changes) {
-        with_market(catalogue, self)
+        let mut changed = catalogue.clone();
+        let mut changes = Changes::default();
+        let vocabulary = &catalogue.vocabulary;
+        let mut place = (String::new(), String::new());
+        for it in &mut changed.types {
+            place.0.clear();
+            place.0.push_str(&it.name);
+            for offering in &mut it.offerings {
+                let capacity_type = offering.capacity_type(vocabulary).unwrap_or_default();
+                // A reservation is its own proof.
+                if capacity_type == labels::RESERVED {
+                    continue;
+                }
+                place.1.clear();
+                place.1.push_str(offering.zone(vocabulary).unwrap_or_default());
+                if !self.offered.is_empty() && !self.offered.contains(&place) {
+                    changes.withdrawn += usize::from(offering.available);
+                    offering.available = false;
+                }
+                if let Some(price) = self.spot.get(&place).filter(|_| capacity_type == labels::SPOT) {
+                    changes.priced += 1;
+                    offering.price = *price;
+                }
+                let listed = self.on_demand.get(&place.0);
+                if let Some(price) = listed.filter(|_| capacity_type == labels::ON_DEMAND) {
+                    changes.listed += 1;
+                    offering.price = *price;
+                }
+            }
+        }
+        let known: BTreeSet<&str> = catalogue.types.iter().map(|it| &*it.name).collect();
+        let offered: BTreeSet<&str> = self.offered.iter().map(|(name, _)| name.as_str()).collect();
+        changes.unknown = offered.difference(&known).count();
+        (changed, changes)
     }
 }
 
@@ -152,47 +181,4 @@ impl Ec2 {
             on_demand: BTreeMap::new(),
         })
     }
-
-    /// The embedded catalogue with a market laid over it.
-    #[must_use]
-    pub fn catalogue_with(&self, market: &Market) -> (Catalogue, Changes) {
-        with_market(&self.catalogue, market)
-    }
-}
-
-fn with_market(catalogue: &Catalogue, market: &Market) -> (Catalogue, Changes) {
-    let mut changed = catalogue.clone();
-    let mut changes = Changes::default();
-    let vocabulary = &catalogue.vocabulary;
-    let mut place = (String::new(), String::new());
-    for it in &mut changed.types {
-        place.0.clear();
-        place.0.push_str(&it.name);
-        for offering in &mut it.offerings {
-            let capacity_type = offering.capacity_type(vocabulary).unwrap_or_default();
-            // A reservation is its own proof.
-            if capacity_type == labels::RESERVED {
-                continue;
-            }
-            place.1.clear();
-            place.1.push_str(offering.zone(vocabulary).unwrap_or_default());
-            if !market.offered.is_empty() && !market.offered.contains(&place) {
-                changes.withdrawn += usize::from(offering.available);
-                offering.available = false;
-            }
-            if let Some(price) = market.spot.get(&place).filter(|_| capacity_type == labels::SPOT) {
-                changes.priced += 1;
-                offering.price = *price;
-            }
-            let listed = market.on_demand.get(&place.0);
-            if let Some(price) = listed.filter(|_| capacity_type == labels::ON_DEMAND) {
-                changes.listed += 1;
-                offering.price = *price;
-            }
-        }
-    }
-    let known: BTreeSet<&str> = catalogue.types.iter().map(|it| &*it.name).collect();
-    let offered: BTreeSet<&str> = market.offered.iter().map(|(name, _)| name.as_str()).collect();
-    changes.unknown = offered.difference(&known).count();
-    (changed, changes)
 }

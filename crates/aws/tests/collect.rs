@@ -19,7 +19,7 @@ use aws_smithy_runtime_api::client::http::{SharedHttpConnector, http_client_fn};
 use organization::{ACCOUNTS, Both, NOW, REGIONS, collector, sorted};
 use veneer_aws::{Call, Market, policy};
 use veneer_billing::{Allocator, Organization};
-use veneer_inventory::{DataKind, Inventory, Part, Rows};
+use veneer_inventory::{DataKind, Inventory, Part, Rows, series};
 use veneer_testbed::aws_double::{AwsDouble, Fault, Trouble};
 
 /// What AWS's own SDK needs for plain HTTP.
@@ -290,7 +290,9 @@ fn ids(inventory: &Inventory, account: &str, region: &str) -> BTreeSet<String> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn twelve_thousand_instances_survive_denied_throttled_expired_truncated_and_hanging_calls() {
-    let (first, second) = (Both::new(2000, 0), Both::new(2000, 1));
+    let per_region = std::env::var("VENEER_COLLECT_INSTANCES").ok();
+    let per_region = per_region.map_or(2000, |count| count.parse().unwrap());
+    let (first, second) = (Both::new(per_region, 0), Both::new(per_region, 1));
     let double = AwsDouble::start(first.described.clone()).unwrap();
     let mut collector = collector(&double, &first.described).await;
     let mut inventory = collector.inventory();
@@ -298,7 +300,8 @@ async fn twelve_thousand_instances_survive_denied_throttled_expired_truncated_an
     let round = collector.collect(&mut inventory, NOW).await;
     let after = memory();
     println!(
-        "12,000 instances: {} requests, {} bytes, {} parts; memory {} kB before, {} kB after, {} kB at most (with the double)",
+        "{} instances: {} requests, {} bytes, {} parts; memory {} kB before, {} kB after, {} kB at most (with the double)",
+        6 * per_region,
         round.requests,
         collector.traffic().bytes,
         round.collected,
@@ -418,6 +421,25 @@ async fn twelve_thousand_instances_survive_denied_throttled_expired_truncated_an
         assumed + 1,
         "the expired token was replaced once"
     );
+    // The metrics say so, too.
+    let text = series::state(&inventory, &series::Options::default(), later);
+    for (account, region, kind, age) in [
+        (two, america, "ec2_instances", day),
+        (two, europe, "reserved_instances", day),
+        (three, america, "ec2_instances", day),
+        (three, europe, "ec2_instances", 0),
+        (one, america, "ec2_instances", 0),
+        (two, "", "savings_plans", day),
+        (one, "", "savings_plans", 0),
+    ] {
+        let name = "lumina_data_freshness_seconds";
+        let labels = format!(
+            "{{account_id=\"{account}\",account_name=\"{}\",region=\"{region}\",data_type=\"{kind}\"}}",
+            inventory.account_name(account)
+        );
+        let line = format!("{name}{labels} {age}");
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
     // Nothing is deleted: what could not be collected is as it was, the rest is new.
     let all = |both: &Both, account: &str, region: &str| -> BTreeSet<String> {
         let all = both.direct.instances.iter();

@@ -110,7 +110,7 @@ fn offerings_and_spot_prices_come_from_ec2_page_by_page() {
         "{pages}"
     );
     assert_eq!(market.spot.len(), 3);
-    let (catalogue, changes) = bed.ec2.catalogue_with(&market);
+    let (catalogue, changes) = market.over(&bed.catalogue);
     // The newest price counts; x0.large is nothing that the catalogue knows.
     assert_eq!(changes.priced, 2);
     let prices = |catalogue: &Catalogue, name: &str, capacity: &str| {
@@ -150,7 +150,7 @@ fn offerings_and_spot_prices_come_from_ec2_page_by_page() {
     let missing = prices(&catalogue, &missing.unwrap().name, "on-demand");
     assert!(missing.values().all(|(_, available)| !available), "{missing:?}");
     // An answer that says nothing takes nothing away.
-    let (same, changes) = bed.ec2.catalogue_with(&Market::default());
+    let (same, changes) = Market::default().over(&bed.catalogue);
     assert_eq!(changes, Changes::default());
     assert_eq!(on_demand(&same), on_demand(&bed.catalogue));
 }

@@ -87,9 +87,14 @@ impl Exported {
         self.0.inventory.borrow().clone()
     }
 
+    /// Tells of everything that is published from now on.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Option<Arc<Inventory>>> {
+        self.0.inventory.subscribe()
+    }
+
     /// What was published last; waits for the first.
     pub(crate) async fn first(&self) -> Arc<Inventory> {
-        let mut published = self.0.inventory.subscribe();
+        let mut published = self.subscribe();
         loop {
             if let Some(inventory) = &*published.borrow_and_update() {
                 return Arc::clone(inventory);

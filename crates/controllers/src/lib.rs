@@ -30,6 +30,7 @@ mod lease;
 mod metrics;
 mod observe;
 mod pass;
+mod prices;
 pub mod provider;
 mod run;
 mod serve;
@@ -44,6 +45,7 @@ mod watch_ages;
 
 pub use lease::{Election, Fence};
 pub use metrics::Metrics;
+pub use prices::LivePrices;
 pub use run::{Error, Mode, Output, Provider, Settings, run};
 pub use serve::{ApplyRequest, Health, ServeError, Server};
 pub use steer::{Decisions, Known, PrometheusError, PrometheusSettings, Series, SteeringSettings, history};

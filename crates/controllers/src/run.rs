@@ -16,6 +16,7 @@ use veneer_engine::overlay::status::{Owner, Policy};
 
 use crate::lease::{Election, Fence};
 use crate::observe::Watches;
+use crate::prices::{LiveCatalog, LivePrices};
 use crate::standalone;
 use crate::steer::{Decisions, PrometheusError, SteeringSettings};
 use crate::vitals::{Leadership, Vitals};
@@ -72,6 +73,8 @@ pub struct Settings {
     pub provider: Provider,
     /// The instance types.
     pub catalogue: Arc<Catalogue>,
+    /// What stands in place of their prices, if that is collected.
+    pub prices: Option<LivePrices>,
     /// Whether NodeOverlays are evaluated at all.
     pub node_overlay_gate: bool,
     /// Whether to end after the first pass.
@@ -117,6 +120,7 @@ impl Settings {
             mode,
             provider,
             catalogue,
+            prices: None,
             node_overlay_gate: true,
             once: false,
             output: Output::Cluster,
@@ -410,7 +414,7 @@ async fn provision(client: Client, settings: &Settings, fence: Fence) -> Result<
             }
         }
         None if settings.spares_beside => {
-            let catalogue = Arc::clone(&settings.catalogue);
+            let catalogue = LiveCatalog::new(Arc::clone(&settings.catalogue), settings.prices.clone());
             let clock = standalone::Clock::default();
             let gate = settings.node_overlay_gate;
             let meters = settings.metrics.provisioning.clone();

@@ -20,7 +20,7 @@ use std::fmt::Write;
 use commitments::{Exporter, fetch, steering};
 use kube::ResourceExt;
 use kube::api::PostParams;
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{Bed, companion, eventually};
 use veneer_api::NodePool;
 use veneer_testbed::{Options, Part};
@@ -124,6 +124,15 @@ async fn the_same_series_give_the_overlays_of_the_go_release() {
     // The differences, each with its reason; the guide has the same table (docs/src/migrate-go.md).
     // All three c6i.2xlarge are in use: nothing is left to steer to. The Go release counts what is owned.
     assert!(expected.remove("cost-aware-ri-c6i.2xlarge-us-west-2").is_some());
+    // The r5.large are zonal: the overlay is for their zone, with a weight and a name of its own.
+    let mut zonal = expected.remove("cost-aware-ri-r5.large-us-west-2").unwrap();
+    zonal.weight = Some(31);
+    let zone = json!({"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2b"]});
+    zonal.requirements.insert(zone.to_string());
+    zonal
+        .labels
+        .insert("veneer.io/zone".to_owned(), "us-west-2b".to_owned());
+    expected.insert("cost-aware-ri-r5.large-us-west-2b".to_owned(), zonal);
     // A Compute plan covers everything, so nothing is demanded of the family, which types of other providers do not have.
     let compute = expected.get_mut("cost-aware-compute-sp-global").unwrap();
     compute.requirements.retain(|one| !one.contains("Exists"));

@@ -144,10 +144,18 @@ impl Inventory {
         ids
     }
 
+    /// The names that an account has for zones, by id.
+    #[must_use]
+    pub fn zone_names<'a>(&'a self, account: &str) -> BTreeMap<&'a str, &'a str> {
+        let ids = self.zone_ids().into_iter();
+        let own = ids.filter(|((of, _), _)| *of == account);
+        own.map(|((_, name), id)| (id, name)).collect()
+    }
+
     pub(crate) fn spot_table<'a>(&'a self, zones: &ZoneIds<'a>) -> SpotTable<'a> {
         let mut table = SpotTable::new();
-        for (part, collected) in self.of_kind(DataKind::SpotPrices) {
-            let Some(Rows::SpotPrices(rows)) = &collected.rows else {
+        for (part, rows) in self.rows(DataKind::SpotPrices) {
+            let Rows::SpotPrices(rows) = rows else {
                 continue;
             };
             for row in rows {

@@ -112,6 +112,12 @@ impl Inventory {
         self.parts.iter().filter(move |(part, _)| part.kind == kind)
     }
 
+    /// What was collected of one kind, part by part.
+    pub fn rows(&self, kind: DataKind) -> impl Iterator<Item = (&Part, &Rows)> {
+        let parts = self.of_kind(kind);
+        parts.filter_map(|(part, collected)| Some((part, collected.rows.as_ref()?)))
+    }
+
     /// What is known of a part.
     #[must_use]
     pub fn part(&self, part: &Part) -> Option<&Collected> {

@@ -140,28 +140,28 @@ pub fn paid_for(machines: &[Machine], ledger: &Ledger) -> BTreeSet<String> {
                 paid.insert(machine.name.clone());
                 continue;
             };
-            let mut balances = book.balances.iter();
-            let found = balances.find(|(target, _)| target.covers_type(&machine.instance_type));
-            match found {
-                None if book.unlisted.is_some() => {
+            let mut covering = book.covering(&machine.instance_type, &machine.zones).peekable();
+            if covering.peek().is_none() && book.unlisted.is_some() {
+                paid.insert(machine.name.clone());
+            }
+            for (target, balance) in covering {
+                let Ok(balance) = balance else {
                     paid.insert(machine.name.clone());
-                }
-                None => {}
-                Some((_, Err(_))) => {
+                    continue;
+                };
+                let taken = taken.entry(target).or_default();
+                let left = balance.owned - *taken;
+                let (takes, covers) = match kind {
+                    Kind::ReservedInstance if left >= 1.0 => (1.0, cost),
+                    Kind::ReservedInstance => (0.0, 0.0),
+                    _ => (left.clamp(0.0, cost), left.clamp(0.0, cost)),
+                };
+                if takes > NOTHING {
+                    *taken += takes;
+                    cost -= covers;
                     paid.insert(machine.name.clone());
-                }
-                Some((target, Ok(balance))) => {
-                    let taken = taken.entry(target).or_default();
-                    let left = balance.owned - *taken;
-                    let (takes, covers) = match kind {
-                        Kind::ReservedInstance if left >= 1.0 => (1.0, cost),
-                        Kind::ReservedInstance => (0.0, 0.0),
-                        _ => (left.clamp(0.0, cost), left.clamp(0.0, cost)),
-                    };
-                    if takes > NOTHING {
-                        *taken += takes;
-                        cost -= covers;
-                        paid.insert(machine.name.clone());
+                    if cost <= NOTHING {
+                        break;
                     }
                 }
             }

@@ -27,6 +27,8 @@ pub struct SeenMachine {
     instance_type: Option<String>,
     /// The types that it may become, until it has been launched.
     candidates: Vec<String>,
+    /// The zone that it is in, or those that it may come to; none if that is every one.
+    zones: Vec<String>,
     /// Whether it runs, or will, and is not spot.
     uses_commitments: bool,
     /// The Node that a claim became.
@@ -49,13 +51,18 @@ impl SeenMachine {
         let none = BTreeMap::new();
         let labels = metadata.labels.as_ref().unwrap_or(&none);
         let is_spot = label(metadata, EKS_CAPACITY_TYPE) == Some("SPOT");
-        let types = required(kubernetes::INSTANCE_TYPE).into_iter();
-        let types = types.filter(|(operator, _)| operator == "In");
+        let possible = |key: &str| {
+            let required = required(key).into_iter();
+            let listed = required.filter(|(operator, _)| operator == "In");
+            listed.flat_map(|(_, values)| values).collect::<Vec<String>>()
+        };
+        let zone = label(metadata, kubernetes::ZONE);
         Self {
             name: name(metadata).to_owned(),
             created: metadata.creation_timestamp.as_ref().map(|time| time.0),
             instance_type: label(metadata, kubernetes::INSTANCE_TYPE).map(str::to_owned),
-            candidates: types.flat_map(|(_, values)| values).collect(),
+            candidates: possible(kubernetes::INSTANCE_TYPE),
+            zones: zone.map_or_else(|| possible(kubernetes::ZONE), |zone| vec![zone.to_owned()]),
             uses_commitments: !is_off && !is_spot && may_be_committed(labels, capacity_types),
             node,
         }
@@ -72,16 +79,26 @@ impl From<&NodeClaim> for SeenMachine {
     fn from(claim: &NodeClaim) -> Self {
         let instance_type = label(&claim.metadata, kubernetes::INSTANCE_TYPE).map(str::to_owned);
         let uses_commitments = uses_commitments(claim);
-        let of_type = claim.spec.requirements.iter().filter(|one| {
-            instance_type.is_none()
-                && uses_commitments
-                && one.key == kubernetes::INSTANCE_TYPE
-                && one.operator.as_str() == "In"
-        });
+        let possible = |key: &str| {
+            let listed = claim.spec.requirements.iter();
+            let listed = listed.filter(|one| one.key == key && one.operator.as_str() == "In");
+            listed
+                .flat_map(|one| one.values.iter().cloned())
+                .collect::<Vec<String>>()
+        };
+        let zone = label(&claim.metadata, kubernetes::ZONE);
         Self {
             name: name(&claim.metadata).to_owned(),
             created: claim.metadata.creation_timestamp.as_ref().map(|time| time.0),
-            candidates: of_type.flat_map(|one| one.values.iter().cloned()).collect(),
+            candidates: match &instance_type {
+                None if uses_commitments => possible(kubernetes::INSTANCE_TYPE),
+                _ => Vec::new(),
+            },
+            zones: match zone {
+                Some(zone) => vec![zone.to_owned()],
+                None if uses_commitments => possible(kubernetes::ZONE),
+                None => Vec::new(),
+            },
             uses_commitments,
             node: claim.status.as_ref().and_then(|status| status.node_name.clone()),
             instance_type,
@@ -117,6 +134,13 @@ impl Prices {
         Self(prices)
     }
 
+    /// The same, with those that are known better, such as today's.
+    #[must_use]
+    pub fn with(mut self, known: impl IntoIterator<Item = (String, f64)>) -> Self {
+        self.0.extend(known);
+        self
+    }
+
     /// The price of a type.
     #[must_use]
     pub fn get(&self, instance_type: &str) -> Option<f64> {
@@ -143,6 +167,7 @@ impl SeenMachine {
             name: self.name.clone(),
             created: self.created?,
             instance_type: instance_type.clone(),
+            zones: self.zones.clone(),
             // A type that the catalogue does not know costs something, but nobody knows what.
             price: price(instance_type).unwrap_or_default(),
         })

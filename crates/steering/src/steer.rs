@@ -145,7 +145,7 @@ impl Decider {
     ) -> Decided {
         let mut decided = Decided::default();
         for one in existing {
-            if let Some(kind) = one.capacity_type() {
+            if let Some(kind) = one.purpose().capacity_type() {
                 *decided.owned.entry(kind).or_default() += 1;
             }
         }
@@ -246,8 +246,10 @@ impl Decider {
         });
         let taken = preferences.iter().flat_map(|pool| &pool.read.good);
         let taken: BTreeSet<i32> = taken.map(|preference| preference.number).collect();
+        let weights = weights.beside(&taken);
         Rendering {
-            weights: weights.beside(&taken),
+            weights,
+            zonal_weight: weights.zonal(&taken),
             naming: naming.clone(),
             pricing: pricing.clone(),
             disabled: *disabled,

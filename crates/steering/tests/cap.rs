@@ -7,45 +7,26 @@
 
 mod support;
 
+#[path = "support/committed.rs"]
+mod committed;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use committed::{CATALOGUE, cluster, ledger, m5};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 use support::REGION;
-use veneer_api::{NodeClaim, NodePool, Pod};
-use veneer_engine::catalogue::aws;
+use veneer_api::{NodeClaim, Pod};
 use veneer_engine::cluster::CommitmentHeadroom;
-use veneer_engine::plan::{Action, NodeClass, Plan, Snapshot, name};
+use veneer_engine::plan::{Action, Plan, Snapshot, name};
 use veneer_engine::provision::Market;
 use veneer_steering::cap::{self, CommitmentBalances};
-use veneer_steering::commitments::{Balance, Book, Certainty, Doubt, Kind, Ledger, Target};
+use veneer_steering::commitments::{Doubt, Kind, Ledger, Target};
 use veneer_steering::cycle::{Cycle, Rules};
-use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
 
 /// A pool of machines with four processors of two families, and three pods that need one each.
 fn snapshot(target: &Target) -> Snapshot {
-    let rendering = Rendering {
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing: Pricing::Ordered {
-            adjustment: "-95%".to_owned(),
-        },
-        disabled: false,
-        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
-        only_pools: None,
-    };
-    let pool: NodePool = serde_json::from_value(
-        json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "default", "uid": "pool"},
-            "spec": {"template": {"spec": {
-                "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-                "requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                    {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["c5", "m5"]},
-                    {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": ["4"]}],
-                "expireAfter": "Never"}}}}),
-    )
-    .unwrap();
     let pods = ["a", "b", "c"].map(|name| {
         let pod: Pod = serde_json::from_value(json!({"metadata": {"name": name, "namespace": "default", "uid": name},
             "spec": {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]},
@@ -55,46 +36,20 @@ fn snapshot(target: &Target) -> Snapshot {
     });
     Snapshot {
         pods: pods.to_vec(),
-        node_pools: vec![Arc::new(pool)],
-        overlays: vec![Arc::new(cost_aware(target, &rendering))],
-        node_classes: vec![NodeClass {
-            group: "karpenter.k8s.aws".to_owned(),
-            kind: "EC2NodeClass".to_owned(),
-            name: "default".to_owned(),
-            not_ready: None,
-            is_deleting: false,
-        }],
-        ..Snapshot::default()
+        ..cluster(target, &[4])
     }
 }
 
-fn m5() -> Target {
-    Target::family("m5", REGION)
-}
-
-fn ledger(target: &Target, left: Result<f64, Doubt>) -> Ledger {
-    let balance = left.map(|left| Balance {
-        owned: 10.0,
-        left,
-        utilization: Some(50.0),
-        certainty: Certainty::Exact,
-    });
-    let book = Book {
-        data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-        balances: BTreeMap::from([(target.clone(), balance)]),
-        unlisted: None,
-    };
-    Ledger {
-        books: BTreeMap::from([(target.kind, Ok(book))]),
-        age: None,
-    }
+/// Ten are owned of a commitment, and so much is left.
+fn ten_of(target: &Target, left: Result<f64, Doubt>) -> Ledger {
+    ledger([(target.clone(), 10.0, left)])
 }
 
 /// The first choice of each launch, when `left` of a commitment is left.
 fn launched_with(target: &Target, left: Result<f64, Doubt>) -> Vec<String> {
-    let catalogue = Arc::new(aws::region(REGION).unwrap().catalogue);
+    let catalogue = Arc::clone(&CATALOGUE);
     let mut cycle = Cycle::new(catalogue, Rules::default());
-    cycle.learn(Some(Arc::new(ledger(target, left))));
+    cycle.learn(Some(Arc::new(ten_of(target, left))));
     let mut snapshot = snapshot(target);
     let mut now: Timestamp = "2026-01-01T00:01:00Z".parse().unwrap();
     let _ = cycle.pass(&mut snapshot, 1, now);
@@ -146,13 +101,13 @@ fn only_as_many_launches_as_there_are_reservations_are_drawn_to_them() {
 
 /// What a search may draw for replacements of m5.xlarge at its price with the overlay: how many there is enough for.
 fn covered(target: &Target, left: Result<f64, Doubt>) -> Option<usize> {
-    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let mut market = Market::new(Arc::clone(&CATALOGUE));
     let snapshot = snapshot(target);
     market.update(&snapshot);
     let known = CommitmentBalances::new(
         &cap::charged(&snapshot, &market),
         &snapshot,
-        &ledger(target, left),
+        &ten_of(target, left),
     );
     let mut headroom = CommitmentHeadroom::new(Some(&known));
     let overlay = name(&snapshot.overlays[0].metadata);
@@ -196,7 +151,7 @@ fn running(machines: &[(&str, &str, &str)]) -> Snapshot {
 }
 
 fn paid_for(ledger: &Ledger, machines: &[(&str, &str, &str)]) -> Vec<String> {
-    let market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let market = Market::new(Arc::clone(&CATALOGUE));
     let snapshot = running(machines);
     let machines = cap::charged(&snapshot, &market);
     cap::paid_for(&machines, ledger).into_iter().collect()
@@ -204,20 +159,8 @@ fn paid_for(ledger: &Ledger, machines: &[(&str, &str, &str)]) -> Vec<String> {
 
 #[test]
 fn a_plan_that_is_used_up_still_pays_for_what_it_covers() {
-    let mut known = ledger(&m5(), Ok(0.0));
-    let Some(Ok(book)) = known.books.get_mut(&Kind::Ec2InstanceSavingsPlan) else {
-        unreachable!()
-    };
     // An m5.xlarge takes at least 28 % of its $0.192/h: two are covered, and a little of a third.
-    book.balances.insert(
-        Target::family("m5", REGION),
-        Ok(Balance {
-            owned: 0.11,
-            left: 0.0,
-            utilization: Some(100.0),
-            certainty: Certainty::Exact,
-        }),
-    );
+    let known = ledger([(m5(), 0.11, Ok(0.0))]);
     let (m5, on_demand) = ("m5.xlarge", "on-demand");
     let machines = [
         ("a", m5, on_demand),
@@ -232,23 +175,7 @@ fn a_plan_that_is_used_up_still_pays_for_what_it_covers() {
 
 #[test]
 fn a_reservation_pays_for_as_many_as_it_has() {
-    let book = Book {
-        data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-        balances: BTreeMap::from([(
-            Target::reserved("m5.large", REGION),
-            Ok(Balance {
-                owned: 1.0,
-                left: 0.0,
-                utilization: None,
-                certainty: Certainty::Exact,
-            }),
-        )]),
-        unlisted: None,
-    };
-    let known = Ledger {
-        books: BTreeMap::from([(Kind::ReservedInstance, Ok(book))]),
-        age: None,
-    };
+    let known = ledger([(Target::reserved("m5.large", REGION), 1.0, Ok(0.0))]);
     let machines = [
         ("a", "m5.xlarge", "on-demand"),
         ("b", "m5.large", "on-demand"),
@@ -266,7 +193,7 @@ fn doubt_counts_as_paid_for() {
         ("c", "m5.xlarge", "spot"),
     ];
     assert_eq!(
-        paid_for(&ledger(&m5(), Err(doubt())), &machines),
+        paid_for(&ten_of(&m5(), Err(doubt())), &machines),
         ["a"],
         "about one plan"
     );
@@ -279,29 +206,10 @@ fn doubt_counts_as_paid_for() {
 
 #[test]
 fn kinds_of_commitments_are_used_one_after_the_other() {
-    let balance = |owned| {
-        Ok(Balance {
-            owned,
-            left: 0.0,
-            utilization: None,
-            certainty: Certainty::Exact,
-        })
-    };
-    let book = |target, owned| {
-        Ok(Book {
-            data_at: "2026-01-01T00:00:00Z".parse().unwrap(),
-            balances: BTreeMap::from([(target, balance(owned))]),
-            unlisted: None,
-        })
-    };
-    let reserved = Target::reserved("m5.xlarge", REGION);
-    let known = Ledger {
-        books: BTreeMap::from([
-            (Kind::ReservedInstance, book(reserved, 1.5)),
-            (Kind::ComputeSavingsPlan, book(Target::compute(), 0.06)),
-        ]),
-        age: None,
-    };
+    let known = ledger([
+        (Target::reserved("m5.xlarge", REGION), 1.5, Ok(0.0)),
+        (Target::compute(), 0.06, Ok(0.0)),
+    ]);
     // The reservation pays for all of `a`, so the plan is left for `b`, and a little of it for `c`: half a reservation is none.
     let machines = [
         ("a", "m5.xlarge", "on-demand"),
@@ -314,7 +222,7 @@ fn kinds_of_commitments_are_used_one_after_the_other() {
 
 #[test]
 fn what_a_list_leaves_out_counts_as_paid_for() {
-    let mut known = ledger(&m5(), Ok(0.0));
+    let mut known = ten_of(&m5(), Ok(0.0));
     let machines = [("a", "c5.xlarge", "on-demand")];
     assert!(paid_for(&known, &machines).is_empty());
     let Some(Ok(book)) = known.books.get_mut(&Kind::Ec2InstanceSavingsPlan) else {
@@ -326,7 +234,7 @@ fn what_a_list_leaves_out_counts_as_paid_for() {
 
 /// What is launched for a claim of the pool, beside other claims, with so much left of a plan for m5.
 fn first_choice(left: f64, launching: &[serde_json::Value], others: &[serde_json::Value]) -> String {
-    let mut market = Market::new(Arc::new(aws::region(REGION).unwrap().catalogue));
+    let mut market = Market::new(Arc::clone(&CATALOGUE));
     let mut snapshot = snapshot(&m5());
     market.update(&snapshot);
     let read = |claim: &serde_json::Value| -> Arc<NodeClaim> {
@@ -347,7 +255,7 @@ fn first_choice(left: f64, launching: &[serde_json::Value], others: &[serde_json
         plan.push(Action::Launch { claim, options });
     }
     snapshot.node_claims.extend(others.iter().map(read));
-    cap::apply(&mut plan, &snapshot, &ledger(&m5(), Ok(left)), &market);
+    cap::apply(&mut plan, &snapshot, &ten_of(&m5(), Ok(left)), &market);
     match plan.actions.last() {
         Some(Action::Launch { options, .. }) => options[0].instance_type.clone(),
         other => unreachable!("{other:?}"),

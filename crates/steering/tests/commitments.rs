@@ -274,6 +274,7 @@ fn plans_of_other_kinds_do_not_count() {
 #[test]
 fn reserved_instances_are_counted_as_unused_where_the_data_says_who_uses_them() {
     let large = Target::reserved("m5.large", REGION);
+    let zonal = Target::reserved_in("m5.large", REGION, "us-west-2b");
     let xlarge = Target::reserved("m5.xlarge", REGION);
     let metal = Target::reserved("m5.metal", REGION);
     let unused = |build: &dyn Fn(&mut Answers), target: &Target| {
@@ -345,7 +346,7 @@ fn reserved_instances_are_counted_as_unused_where_the_data_says_who_uses_them() 
             "a zonal one is not used in another",
             &[("us-west-2b", "m5.large", 2.0)],
             &[("us-west-2a", "m5.large", 1.0)],
-            &large,
+            &zonal,
             2.0,
         ),
         (

@@ -5,6 +5,8 @@
     reason = "helpers of tests fail as tests do"
 )]
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::jiff::Timestamp;
 use veneer_billing::{
     Exact, HOUR, Interval, Machine, PlanKind, Platform, Priced, Prices, ReservedInstances, SavingsPlan,
@@ -12,6 +14,7 @@ use veneer_billing::{
 };
 use veneer_inventory::{Account, DataKind, InstanceKind, InstanceRow, Inventory, Part, Rows};
 use veneer_steering::commitments::{Balance, Certainty, Doubt, Kind, Ledger, Scope, Target};
+use veneer_steering::decisions::{Memory, Policy, State as DecisionState, decide};
 
 const NOW: i64 = 1_763_450_000;
 const OWN: &str = "111111111111";
@@ -282,6 +285,59 @@ fn a_zonal_reservation_is_used_in_its_zone_only() {
         .reserves(OWN, 1, "m5.large", Some("us-west-2a"))
         .runs(OWN, 3, "m5.large");
     assert_eq!(left(&world.ledger()), pairs(&[("m5.large", 0.0)]));
+}
+
+#[test]
+fn a_zonal_reservation_of_another_account_is_in_the_zone_that_we_name_otherwise() {
+    let theirs = || {
+        World::new()
+            .reserves(OTHER, 1, "m5.large", Some("us-west-2a"))
+            .inventory()
+    };
+    let zones = |rows: &[(&str, &str)]| {
+        let rows = rows.iter();
+        Rows::Zones(
+            rows.map(|(name, id)| ((*name).to_owned(), (*id).to_owned()))
+                .collect(),
+        )
+    };
+    let mut inventory = theirs();
+    let at = NOW - 80_000;
+    inventory.replace(
+        &part(OWN, DataKind::Zones),
+        zones(&[("us-west-2a", "usw2-az2"), ("us-west-2c", "usw2-az1")]),
+        at,
+    );
+    inventory.replace(
+        &part(OTHER, DataKind::Zones),
+        zones(&[("us-west-2a", "usw2-az1")]),
+        at,
+    );
+    let known = ledger(&inventory);
+    let here = Target::reserved_in("m5.large", REGION, "us-west-2c");
+    assert_eq!(balance(&known, &here).map(|balance| balance.left), Some(1.0));
+    assert_eq!(left(&known), pairs(&[("m5.large", 1.0)]));
+
+    // Which zone they mean nobody knows: nothing is made, and what exists stays.
+    let unknown = ledger(&theirs());
+    assert_eq!(left(&unknown), []);
+    let existing = BTreeSet::from([here.clone()]);
+    let policy = Policy {
+        threshold: 95.0,
+        hysteresis: 5.0,
+        any_pool: true,
+    };
+    let decisions = decide(&unknown, &existing, &[], policy, &mut Memory::default());
+    let decision = decisions
+        .iter()
+        .find(|one| one.target == here)
+        .expect("a decision");
+    assert_eq!(decision.state, DecisionState::Preserved);
+    let doubt = decision.doubt.as_deref().expect("a doubt");
+    assert!(
+        doubt.contains("ri-0 of account 222222222222 are in zone us-west-2a"),
+        "{doubt}"
+    );
 }
 
 #[test]

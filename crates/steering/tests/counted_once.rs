@@ -7,58 +7,37 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, LazyLock};
+#[path = "support/committed.rs"]
+mod committed;
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use committed::{CATALOGUE, cluster, ledger, m5};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use support::REGION;
 use veneer_api::{NodeClaim, NodePool};
-use veneer_engine::catalogue::aws;
 use veneer_engine::cluster::LimitHeadroom;
-use veneer_engine::instance_type::Catalogue;
-use veneer_engine::plan::{Action, NodeClass, Plan, Snapshot, api_list};
+use veneer_engine::plan::{Action, Plan, Snapshot, api_list};
 use veneer_engine::provision::Market;
 use veneer_steering::cap;
-use veneer_steering::commitments::{Balance, Book, Certainty, Ledger, Target};
+use veneer_steering::commitments::Ledger;
 use veneer_steering::cycle::{Cycle, Rules};
 use veneer_steering::decisions::{Machine, cover};
 use veneer_steering::machines::{Prices, SeenMachine, machines};
-use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
-
-static CATALOGUE: LazyLock<Arc<Catalogue>> =
-    LazyLock::new(|| Arc::new(aws::region(REGION).unwrap().catalogue));
 
 const TYPE: &str = "node.kubernetes.io/instance-type";
 const CAPACITY: &str = "karpenter.sh/capacity-type";
-const DATA_AT: &str = "2026-01-01T00:00:00Z";
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> Arc<T> {
     Arc::new(serde_json::from_value(value).unwrap())
 }
 
-fn m5() -> Target {
-    Target::family("m5", REGION)
-}
-
 /// A plan for m5 with so much left, in dollars per hour.
 fn plan_of(left: f64) -> Ledger {
-    let balance = Balance {
-        owned: 0.055,
-        left,
-        utilization: Some(50.0),
-        certainty: Certainty::Exact,
-    };
-    let book = Book {
-        data_at: DATA_AT.parse().unwrap(),
-        balances: BTreeMap::from([(m5(), Ok(balance))]),
-        unlisted: None,
-    };
-    Ledger {
-        books: BTreeMap::from([(m5().kind, Ok(book))]),
-        age: None,
-    }
+    ledger([(m5(), 0.055, Ok(left))])
 }
 
 /// How a claim's instance is bought and what it does.
@@ -148,7 +127,7 @@ fn steering_charges_what_runs_on_demand_to_commitments_spare_or_not() {
 #[test]
 fn launches_see_what_spares_leave_of_a_commitment() {
     for (name, kind, uses) in KINDS {
-        let mut snapshot = cluster(&[4]);
+        let mut snapshot = cluster(&m5(), &[4]);
         let mut market = Market::new(Arc::clone(&CATALOGUE));
         market.update(&snapshot);
         let requirements = &snapshot.node_pools[0].spec.template.spec.requirements;
@@ -196,6 +175,7 @@ fn what_is_made_in_the_second_of_the_data_is_not_in_the_data_yet() {
         name: "one".to_owned(),
         created: created.parse().unwrap(),
         instance_type: "m5.xlarge".to_owned(),
+        zones: Vec::new(),
         price: 0.192,
     };
     let mut ledger = plan_of(1.0);
@@ -212,43 +192,6 @@ fn what_is_made_in_the_second_of_the_data_is_not_in_the_data_yet() {
     assert_eq!(taken("2026-01-01T00:00:11Z"), 1);
     assert_eq!(taken("2026-01-01T00:00:10Z"), 1);
     assert_eq!(taken("2026-01-01T00:00:09Z"), 0);
-}
-
-/// A pool of machines of two families with so many processors, and a discount for those of a plan for m5.
-fn cluster(processors: &[u32]) -> Snapshot {
-    let rendering = Rendering {
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing: Pricing::Ordered {
-            adjustment: "-95%".to_owned(),
-        },
-        disabled: false,
-        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
-        only_pools: None,
-    };
-    let processors: Vec<String> = processors.iter().map(ToString::to_string).collect();
-    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool",
-        "metadata": {"name": "default", "uid": "pool", "generation": 1},
-        "spec": {"template": {"spec": {
-            "nodeClassRef": {"group": "karpenter.k8s.aws", "kind": "EC2NodeClass", "name": "default"},
-            "requirements": [
-                {"key": CAPACITY, "operator": "In", "values": ["on-demand"]},
-                {"key": "karpenter.k8s.aws/instance-family", "operator": "In", "values": ["c5", "m5"]},
-                {"key": "karpenter.k8s.aws/instance-cpu", "operator": "In", "values": processors}],
-            "expireAfter": "Never"}},
-            "disruption": {"consolidateAfter": "0s", "budgets": [{"nodes": "100%"}]}}});
-    Snapshot {
-        node_pools: vec![read(pool)],
-        overlays: vec![Arc::new(cost_aware(&m5(), &rendering))],
-        node_classes: vec![NodeClass {
-            group: "karpenter.k8s.aws".to_owned(),
-            kind: "EC2NodeClass".to_owned(),
-            name: "default".to_owned(),
-            not_ready: None,
-            is_deleting: false,
-        }],
-        ..Snapshot::default()
-    }
 }
 
 /// Adds a ready node with one pod on it.
@@ -310,7 +253,7 @@ fn replaced(plan: &Plan) -> Vec<String> {
 
 #[test]
 fn a_replacement_that_is_refused_for_want_of_commitment_spends_nothing() {
-    let mut snapshot = cluster(&[4, 8]);
+    let mut snapshot = cluster(&m5(), &[4, 8]);
     add_node(&mut snapshot, "big", "c5.2xlarge", 8, &json!({}));
     add_node(&mut snapshot, "small", "c5.xlarge", 4, &json!({}));
     assert_eq!(replaced(&decided(&mut snapshot.clone(), 1.0).0), ["big", "small"]);
@@ -321,7 +264,7 @@ fn a_replacement_that_is_refused_for_want_of_commitment_spends_nothing() {
 
 #[test]
 fn a_refused_replacement_leaves_the_other_timers_alone() {
-    let mut snapshot = cluster(&[4]);
+    let mut snapshot = cluster(&m5(), &[4]);
     add_node(&mut snapshot, "refused", "c5.xlarge", 4, &json!({}));
     let protected = json!({"karpenter.sh/do-not-disrupt": "90s"});
     add_node(&mut snapshot, "protected", "c5.xlarge", 4, &protected);
@@ -336,7 +279,7 @@ fn a_refused_replacement_leaves_the_other_timers_alone() {
 fn room(limits: &[(&str, &str)], replicas: Option<i64>, claims: &[Arc<NodeClaim>]) -> usize {
     let snapshot = Snapshot {
         node_claims: claims.to_vec(),
-        ..cluster(&[4])
+        ..cluster(&m5(), &[4])
     };
     let mut market = Market::new(Arc::clone(&CATALOGUE));
     market.update(&snapshot);

@@ -10,14 +10,14 @@ mod support;
 use std::sync::{Arc, LazyLock};
 
 use serde_json::json;
-use support::REGION;
+use support::{REGION, rendering};
 use veneer_api::NodeOverlay;
 use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::launch::{AllocationStrategy, Fleet, Launcher, choice, claim_of, offering_starts};
 use veneer_engine::packing::{Objects, Options, Problem, solve};
 use veneer_steering::commitments::Target;
-use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
+use veneer_steering::overlays::{Pricing, Rendering, cost_aware};
 
 static CATALOGUE: LazyLock<Arc<Catalogue>> =
     LazyLock::new(|| Arc::new(aws::region(REGION).unwrap().catalogue));
@@ -25,12 +25,8 @@ static CATALOGUE: LazyLock<Arc<Catalogue>> =
 /// What EC2 is asked for one Pod of 3 vCPU in an on-demand pool of recent general types.
 fn fleet(pricing: Pricing, disabled: bool) -> Fleet {
     let rendering = Rendering {
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing,
         disabled,
-        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
-        only_pools: None,
+        ..rendering(pricing)
     };
     let overlay: NodeOverlay = cost_aware(&Target::family("m5", REGION), &rendering);
     let objects = Objects {

@@ -22,14 +22,7 @@ use veneer_steering::overlays::{
 use veneer_steering::preferences::parse;
 
 fn rendering() -> Rendering {
-    Rendering {
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing: Pricing::Zero,
-        disabled: false,
-        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
-        only_pools: None,
-    }
+    support::rendering(Pricing::Zero)
 }
 
 fn written(overlay: &NodeOverlay) -> Value {
@@ -85,6 +78,24 @@ fn cost_aware_overlays_are_those_of_the_first_release_under_zero_pricing() {
                 }},
                 "spec": {"weight": 30, "price": "0.00", "requirements": [on_demand,
                     {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]}]},
+            }),
+        ),
+        (
+            Target::reserved_in("m5.xlarge", REGION, "us-west-2b"),
+            json!({
+                "metadata": {"name": "cost-aware-ri-m5.xlarge-us-west-2b", "labels": {
+                    "app.kubernetes.io/managed-by": "veneer",
+                    "veneer.io/type": "cost-aware",
+                    "veneer.io/capacity-type": "reserved-instance",
+                    "veneer.io/instance-type": "m5.xlarge",
+                    "veneer.io/instance-family": "m5",
+                    "veneer.io/region": "us-west-2",
+                    "veneer.io/zone": "us-west-2b",
+                    "veneer.io/optimization-reason": "reserved-instances-available",
+                }},
+                "spec": {"weight": 31, "price": "0.00", "requirements": [on_demand,
+                    {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": ["m5.xlarge"]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["us-west-2b"]}]},
             }),
         ),
         (
@@ -500,7 +511,8 @@ fn a_pool_is_on_demand_only_when_it_cannot_launch_spot() {
 
 fn any_target() -> impl Strategy<Value = Target> {
     prop_oneof![
-        "[a-z][0-9][a-z]?\\.(large|[0-9]{0,2}xlarge)".prop_map(|it| Target::reserved(&it, REGION)),
+        ("[a-z][0-9][a-z]?\\.(large|[0-9]{0,2}xlarge)", "(us-west-2[abc])?")
+            .prop_map(|(it, zone)| Target::reserved_in(&it, REGION, &zone)),
         "[a-z][0-9][a-z]?".prop_map(|family| Target::family(&family, REGION)),
         Just(Target::compute()),
     ]

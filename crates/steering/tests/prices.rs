@@ -3,23 +3,19 @@
 
 mod support;
 
-use support::REGION;
+use support::{REGION, ordered, rendering};
 use veneer_engine::catalogue::aws;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::{Evaluator, Overlay, Pool, TieBreak, Verdict};
 use veneer_steering::commitments::Target;
-use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights, cost_aware};
+use veneer_steering::overlays::{Pricing, Rendering, cost_aware};
 
 /// Type, whether it is on demand, list price and adjusted price of every offering in one zone.
 fn prices(targets: &[Target], pricing: Pricing, disabled: bool) -> Vec<(String, bool, f64, f64)> {
     let catalogue: std::sync::Arc<Catalogue> = std::sync::Arc::new(aws::region(REGION).unwrap().catalogue);
     let rendering = Rendering {
-        weights: Weights::default(),
-        naming: Naming::default(),
-        pricing,
         disabled,
-        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
-        only_pools: None,
+        ..rendering(pricing)
     };
     let overlays: Vec<_> = targets
         .iter()
@@ -47,12 +43,6 @@ fn prices(targets: &[Target], pricing: Pricing, disabled: bool) -> Vec<(String, 
         }
     }
     found
-}
-
-fn ordered() -> Pricing {
-    Pricing::Ordered {
-        adjustment: "-95%".to_owned(),
-    }
 }
 
 #[test]

@@ -138,7 +138,9 @@ fn the_number_of_reserved_instances_is_that_of_the_family() {
         }
         let ledger = answers.ledger();
         for (it, owned, left, certainty) in expected {
-            let found = balance(&ledger, &Target::reserved(it, REGION)).unwrap().unwrap();
+            let (zone, _) = present.iter().find(|(_, one)| one == it).unwrap();
+            let target = Target::reserved_in(it, REGION, zone);
+            let found = balance(&ledger, &target).unwrap().unwrap();
             assert_eq!(
                 (found.owned, found.left, found.certainty),
                 (*owned, *left, *certainty),
@@ -169,6 +171,60 @@ fn a_family_count_that_is_no_count_is_a_doubt_about_its_types() {
         );
         assert_eq!(left(&ledger, &Target::reserved("c5.large", REGION)), 2.0);
     }
+}
+
+#[test]
+fn an_exporter_that_counts_what_is_unused_is_believed_before_presence_and_costs() {
+    let mut answers = Answers::empty();
+    answers
+        .reserve(ACCOUNT, REGION, "", "m5.large", 1.0)
+        .reserve(ACCOUNT, REGION, "", "m5.xlarge", 1.0)
+        .family_count("m5", 9.0)
+        .count("", "m5.large", 4.0, 1.5)
+        .count("us-west-2a", "m5.xlarge", 2.0, 2.0);
+    let found = |answers: &Answers, target: &Target| {
+        let balance = balance(&answers.ledger(), target)?.unwrap();
+        Some((balance.owned, balance.left, balance.certainty))
+    };
+    let large = Target::reserved("m5.large", REGION);
+    let zonal = Target::reserved_in("m5.xlarge", REGION, "us-west-2a");
+    assert_eq!(found(&answers, &large), Some((4.0, 1.0, Certainty::Exact)));
+    assert_eq!(found(&answers, &zonal), Some((2.0, 2.0, Certainty::Exact)));
+    assert_eq!(found(&answers, &Target::reserved("m5.xlarge", REGION)), None);
+    // Two exporters are one, and the one that saw more in use is right; other platforms are not for nodes.
+    answers
+        .count("", "m5.large", 4.0, 0.5)
+        .count("", "c5.large", 1.0, 1.0);
+    for answer in [&mut answers.0.counted, &mut answers.0.unused] {
+        let last = answer.as_mut().unwrap().last_mut().unwrap();
+        last.labels.insert("platform".to_owned(), "Windows".to_owned());
+    }
+    assert_eq!(found(&answers, &large), Some((4.0, 0.0, Certainty::Exact)));
+    assert_eq!(found(&answers, &Target::reserved("c5.large", REGION)), None);
+}
+
+#[test]
+fn counts_that_cannot_be_are_a_doubt_about_their_type() {
+    for (owned, unused, doubt) in [
+        (f64::NAN, 1.0, "incomplete-data"),
+        (2.0, f64::NAN, "incomplete-data"),
+        (2.0, 3.0, "implausible-data"),
+        (2.0, -1.0, "implausible-data"),
+        (1.5, 1.0, "implausible-data"),
+    ] {
+        let mut answers = Answers::empty();
+        answers
+            .count("", "m5.large", owned, unused)
+            .count("", "c5.large", 2.0, 1.0);
+        let ledger = answers.ledger();
+        let found = balance(&ledger, &Target::reserved("m5.large", REGION)).unwrap();
+        assert_eq!(found.unwrap_err().category(), doubt, "{owned} {unused}");
+        assert_eq!(left(&ledger, &Target::reserved("c5.large", REGION)), 1.0);
+    }
+    let mut answers = Answers::empty();
+    answers.count("", "m5.large", 2.0, 1.0).0.unused = Ok(Vec::new());
+    let found = balance(&answers.ledger(), &Target::reserved("m5.large", REGION)).unwrap();
+    assert_eq!(found.unwrap_err().category(), "incomplete-data");
 }
 
 #[test]

@@ -8,21 +8,19 @@
     reason = "helpers of tests fail the test"
 )]
 
-use std::io::{BufRead, BufReader, Read, Write};
+#[path = "support/running.rs"]
+mod running;
+
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::{Client, ResourceExt};
-use serde_json::{Value, json};
-use veneer_api::{NodeOverlay, NodePool};
+use running::{Objects, Running, eventually, get};
+use serde_json::json;
 use veneer_testbed::{Cluster, Options, Part};
 
-const DEADLINE: Duration = Duration::from_secs(30);
 const COMPUTE: &str = "cost-aware-compute-sp-global";
 
 /// A Compute plan with this utilisation.
@@ -54,17 +52,6 @@ fn export(port: u16, text: &Arc<Mutex<String>>) {
     });
 }
 
-fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let began = Instant::now();
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(began.elapsed() < DEADLINE, "not within {DEADLINE:?}: {what}");
-        std::thread::sleep(Duration::from_millis(50));
-    }
-}
-
 fn command(cluster: &Cluster, config: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_veneer"));
     command
@@ -75,64 +62,6 @@ fn command(cluster: &Cluster, config: &Path) -> Command {
         .envs(cluster.env())
         .stdin(Stdio::null());
     command
-}
-
-struct Running {
-    child: Child,
-    log: Arc<Mutex<Vec<Value>>>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (log, err) = (Arc::default(), child.stderr.take().unwrap());
-        let lines: Arc<Mutex<Vec<Value>>> = Arc::clone(&log);
-        std::thread::spawn(move || {
-            for line in BufReader::new(err).lines().map_while(Result::ok) {
-                lines.lock().unwrap().push(serde_json::from_str(&line).unwrap());
-            }
-        });
-        Self { child, log }
-    }
-
-    fn lines(&self, message: &str) -> Vec<Value> {
-        let log = self.log.lock().unwrap();
-        log.iter()
-            .filter(|line| line["message"] == message)
-            .cloned()
-            .collect()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[tokio::main(flavor = "current_thread")]
-async fn overlays(cluster: &Cluster, pool: Option<Value>) -> Vec<String> {
-    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig_path()).unwrap();
-    let options = KubeConfigOptions::default();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .unwrap();
-    let client = Client::try_from(config).unwrap();
-    if let Some(pool) = pool {
-        let pools: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::erase::<NodePool>(&()));
-        pools
-            .create(&PostParams::default(), &serde_json::from_value(pool).unwrap())
-            .await
-            .unwrap();
-    }
-    let overlays: Api<DynamicObject> = Api::all_with(client, &ApiResource::erase::<NodeOverlay>(&()));
-    let found = overlays.list(&ListParams::default()).await.unwrap();
-    found.iter().map(ResourceExt::name_any).collect()
 }
 
 fn said(output: &Output) -> String {
@@ -155,7 +84,9 @@ fn a_plan_first_then_one_line_of_log_per_change_of_mind() {
         "spec": {"template": {"spec": {
             "nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
             "requirements": [], "expireAfter": "Never"}}, "disruption": {"consolidateAfter": "Never"}}});
-    assert!(overlays(&cluster, Some(pool)).is_empty());
+    let objects = Objects::of(&cluster);
+    objects.create(pool);
+    assert!(objects.overlays().is_empty());
     let text = Arc::new(Mutex::new(series(50)));
     export(cluster.exporter_port(), &text);
     let folder = tempfile::tempdir().unwrap();
@@ -173,7 +104,11 @@ fn a_plan_first_then_one_line_of_log_per_change_of_mind() {
             .output()
             .unwrap();
         let plan = String::from_utf8_lossy(&output.stdout).into_owned();
-        plan.contains(COMPUTE).then_some(plan)
+        if plan.contains(COMPUTE) {
+            Ok(plan)
+        } else {
+            Err(plan)
+        }
     });
     for line in [
         "create NodeOverlay pref-web-1",
@@ -182,10 +117,10 @@ fn a_plan_first_then_one_line_of_log_per_change_of_mind() {
     ] {
         assert!(plan.lines().any(|found| found == line), "{line}\n{plan}");
     }
-    assert!(overlays(&cluster, None).is_empty());
+    assert!(objects.overlays().is_empty());
     // One real pass, and then nothing is left to plan.
     said(&command(&cluster, &config).arg("--once").output().unwrap());
-    assert_eq!(overlays(&cluster, None), [COMPUTE, "pref-web-1"]);
+    assert_eq!(objects.overlays(), [COMPUTE, "pref-web-1"]);
     assert_eq!(
         said(
             &command(&cluster, &config)
@@ -197,46 +132,47 @@ fn a_plan_first_then_one_line_of_log_per_change_of_mind() {
     );
 
     let running = Running::start(command(&cluster, &config));
-    let address = eventually("it serves metrics", || {
-        let line = running.lines("serving metrics").pop()?;
-        Some(line["address"].as_str().unwrap().to_owned())
-    });
+    let address = running.address("serving metrics");
     let reconciled = || {
-        let mut stream = std::net::TcpStream::connect(&address).unwrap();
-        write!(
-            stream,
-            "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-        )
-        .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
+        let (_, text) = get(&address, "/metrics").unwrap();
         let series = "veneer_reconciliation_total{result=\"success\"} ";
         let value = text.lines().find_map(|line| line.strip_prefix(series));
         value.map_or(0.0, |value| value.parse::<f64>().unwrap())
     };
-    eventually("it has decided", || running.lines("decided").pop());
-    eventually("it has looked a few times", || {
-        (reconciled() >= 3.0).then_some(())
-    });
-    let quiet = running.log.lock().unwrap().len();
+    let at_least = |count: f64| {
+        let found = reconciled();
+        if found >= count {
+            Ok(())
+        } else {
+            Err(format!("{found}"))
+        }
+    };
+    let decided = |at: usize| {
+        eventually("a decision", || {
+            let line = running.lines("decided").get(at).cloned();
+            line.ok_or_else(|| running.log())
+        })
+    };
+    decided(0);
+    eventually("it has looked a few times", || at_least(3.0));
+    let quiet = running.log();
     let so_far = reconciled();
-    eventually("it has looked some more", || {
-        (reconciled() >= so_far + 5.0).then_some(())
-    });
-    assert_eq!(
-        running.log.lock().unwrap().len(),
-        quiet,
-        "{:#?}",
-        running.log.lock().unwrap()
-    );
+    eventually("it has looked some more", || at_least(so_far + 5.0));
+    assert_eq!(running.log(), quiet);
 
     *text.lock().unwrap() = series(97);
-    let decided = eventually("the second decision", || running.lines("decided").get(1).cloned());
+    let decided = decided(1);
     assert_eq!(decided["reason"], "utilization-above-threshold");
     assert_eq!(decided["utilization"], 97.0);
+    assert!(
+        decided["rule"].as_str().unwrap().ends_with("(rules 2, 9, 10)"),
+        "{decided}"
+    );
     eventually("the overlay is deleted", || {
-        let written = running.lines("overlay written").pop()?;
-        (written["overlay"] == COMPUTE && written["operation"] == "delete").then_some(())
+        let written = running.lines("overlay written").pop();
+        let is_deleted =
+            written.is_some_and(|line| line["overlay"] == COMPUTE && line["operation"] == "delete");
+        if is_deleted { Ok(()) } else { Err(running.log()) }
     });
-    assert_eq!(overlays(&cluster, None), ["pref-web-1"]);
+    assert_eq!(objects.overlays(), ["pref-web-1"]);
 }

@@ -307,6 +307,8 @@ impl Export {
             utilization: Ok(self.utilization.clone()),
             reserved: Ok(self.reserved.clone()),
             reserved_counts: Ok(self.reserved_counts.clone()),
+            counted: Ok(Vec::new()),
+            unused: Ok(Vec::new()),
             running: Ok(self.running.clone()),
             freshness: Ok(vec![
                 fresh("savings_plans", ""),
@@ -328,6 +330,8 @@ pub fn silence(now: Timestamp) -> Observation {
         utilization: none(),
         reserved: none(),
         reserved_counts: none(),
+        counted: none(),
+        unused: none(),
         running: none(),
         freshness: none(),
     }

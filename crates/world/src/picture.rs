@@ -6,8 +6,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 use veneer_api::labels::kubernetes;
 use veneer_engine::plan::{is_daemon_pod, is_spare, label, node_pool_of};
-use veneer_steering::commitments::Kind;
+use veneer_steering::commitments::{Kind, Target};
 use veneer_steering::decisions::State as Wish;
+use veneer_steering::overlays::{Purpose, purpose};
 
 use crate::billing::Bill;
 use crate::cloud::State;
@@ -245,11 +246,10 @@ impl World {
                 .or_else(|| spec.price.clone().map(|price| format!("${price}")));
             let name = overlay.metadata.name.clone().unwrap_or_default();
             let labels = overlay.metadata.labels.as_ref();
-            let kind = labels.and_then(|labels| labels.get("veneer.io/capacity-type"));
-            let why = match kind.and_then(|kind| Kind::from_label(kind)) {
-                Some(kind) => self.decision_about(kind, &name),
-                None if name.starts_with("pref-") => "preferred by its NodePool".to_owned(),
-                None => "written by a user".to_owned(),
+            let why = match labels.map_or(Purpose::Foreign, purpose) {
+                Purpose::CostAware(_, target) => self.decision_about(target.as_ref()),
+                Purpose::Preference => "preferred by its NodePool".to_owned(),
+                Purpose::Foreign => "written by a user".to_owned(),
             };
             OverlayRow {
                 name,
@@ -260,15 +260,15 @@ impl World {
         rows.collect()
     }
 
-    fn decision_about(&self, kind: Kind, overlay: &str) -> String {
+    fn decision_about(&self, target: Option<&Target>) -> String {
         let decisions = self
             .steering()
             .map(|steerer| steerer.decided.decisions.as_slice());
         let mut decisions = decisions.unwrap_or_default().iter();
-        let found = decisions.find(|one| one.target.kind == kind && overlay.contains(&one.target.covers));
+        let found = decisions.find(|one| Some(&one.target) == target);
         found.map_or_else(String::new, |one| {
             let left = one.balance.map(|balance| balance.left - one.used.taken);
-            match (kind, left) {
+            match (one.target.kind, left) {
                 (Kind::ReservedInstance, Some(left)) => format!("{left:.0} reserved instances unused"),
                 (_, Some(left)) => format!("${left:.2}/h of the plan unused"),
                 (_, None) => one.reason.in_words(),
@@ -281,10 +281,9 @@ impl World {
             .steering()
             .map(|steerer| steerer.decided.decisions.as_slice());
         let decisions = decisions.unwrap_or_default();
-        let steering = |kind: Kind, covers: &str| {
-            let one = decisions
-                .iter()
-                .find(|one| one.target.kind == kind && one.target.covers == covers);
+        let region = self.scenario.region.as_str();
+        let steering = |target: &Target| {
+            let one = decisions.iter().find(|one| one.target == *target);
             one.map_or_else(
                 || "not steered".to_owned(),
                 |one| {
@@ -295,17 +294,17 @@ impl World {
         };
         let commitments = &self.scenario.commitments;
         let reserved = commitments.reserved_instances.iter().map(|one| {
-            let used = applied
-                .reserved
-                .iter()
-                .filter(|((name, _), _)| *name == one.instance_type);
+            let used = applied.reserved.iter().filter(|((name, zone), _)| {
+                *name == one.instance_type && one.zone.as_ref().is_none_or(|own| own == zone)
+            });
             let used: f64 = used.map(|(_, count)| *count).sum();
+            let zone = one.zone.as_deref().unwrap_or_default();
             CommitmentRow {
-                name: format!("RI {}", one.instance_type),
+                name: format!("RI {} {zone}", one.instance_type).trim_end().to_owned(),
                 owned: f64::from(one.count),
                 used: used.min(f64::from(one.count)),
                 unit: "instances",
-                steering: steering(Kind::ReservedInstance, &one.instance_type),
+                steering: steering(&Target::reserved_in(&one.instance_type, region, zone)),
             }
         });
         let plans = commitments
@@ -313,16 +312,16 @@ impl World {
             .iter()
             .zip(&applied.plans)
             .map(|(plan, used)| {
-                let (name, kind) = match &plan.family {
-                    Some(family) => (format!("plan {family}"), Kind::Ec2InstanceSavingsPlan),
-                    None => ("plan Compute".to_owned(), Kind::ComputeSavingsPlan),
+                let (name, target) = match &plan.family {
+                    Some(family) => (format!("plan {family}"), Target::family(family, region)),
+                    None => ("plan Compute".to_owned(), Target::compute()),
                 };
                 CommitmentRow {
                     name,
                     owned: plan.commitment,
                     used: *used,
                     unit: "$/h",
-                    steering: steering(kind, plan.family.as_deref().unwrap_or_default()),
+                    steering: steering(&target),
                 }
             });
         reserved.chain(plans).collect()

@@ -253,7 +253,5 @@ fn existing_purpose(overlay: &NodeOverlay) -> Purpose {
 
 /// Whether a decision is the one that led to an action.
 fn covers(action: &Action, decision: &Decision) -> bool {
-    let target = &decision.target;
-    let parts = [target.covers.as_str(), target.region.as_str()];
-    action.capacity_type() == target.kind.label() && parts.iter().all(|part| action.name().contains(part))
+    matches!(action.purpose(), Purpose::CostAware(_, Some(target)) if target == decision.target)
 }

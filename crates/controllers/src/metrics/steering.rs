@@ -45,16 +45,13 @@ impl Data {
         self.plans_available = believed(Kind::Ec2InstanceSavingsPlan) && believed(Kind::ComputeSavingsPlan);
         self.reserved_available = believed(Kind::ReservedInstance);
         self.commitments.clear();
+        let mut reserved: BTreeMap<(&str, &str), f64> = BTreeMap::new();
         for book in ledger.books.values().flatten() {
             for (target, balance) in &book.balances {
                 let Ok(balance) = balance else { continue };
                 if target.kind == Kind::ReservedInstance {
-                    let labels = vec![
-                        ("instance_type", target.covers.clone()),
-                        ("region", target.region.clone()),
-                    ];
-                    self.commitments
-                        .push(("veneer_reserved_instance_count", labels, balance.owned));
+                    // Zonal and regional ones together: dashboards know no zone.
+                    *reserved.entry((&target.covers, &target.region)).or_default() += balance.owned;
                     continue;
                 }
                 let kind = match target.kind {
@@ -78,6 +75,14 @@ impl Data {
                 ));
             }
         }
+        let reserved = reserved.into_iter().map(|((instance_type, region), owned)| {
+            let labels = vec![
+                ("instance_type", instance_type.to_owned()),
+                ("region", region.to_owned()),
+            ];
+            ("veneer_reserved_instance_count", labels, owned)
+        });
+        self.commitments.extend(reserved);
     }
 }
 

@@ -26,6 +26,7 @@ use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider, TerminateError};
 use crate::observe::chain;
+use crate::prices::{LiveCatalog, LivePrices};
 use crate::standalone::{SharedStore, Stores, locked};
 
 const SCHEME: &str = "kwok://";
@@ -55,6 +56,7 @@ pub struct Kwok {
     claims: SharedStore<NodeClaim>,
     classes: SharedStore<KWOKNodeClass>,
     catalogue: Arc<Catalogue>,
+    live: LiveCatalog,
     settings: Settings,
     state: Arc<Mutex<State>>,
 }
@@ -77,6 +79,7 @@ impl Kwok {
         client: &Client,
         stores: &Stores,
         catalogue: Arc<Catalogue>,
+        prices: Option<LivePrices>,
         settings: Settings,
     ) -> Self {
         Self {
@@ -84,6 +87,7 @@ impl Kwok {
             seen: Arc::clone(&stores.nodes),
             claims: Arc::clone(&stores.node_claims),
             classes: Arc::clone(&stores.node_classes),
+            live: LiveCatalog::new(Arc::clone(&catalogue), prices),
             catalogue,
             settings,
             state: Arc::default(),
@@ -421,6 +425,10 @@ impl Provider for Kwok {
         }
         ended.retain(|id| present.contains(id.as_str()) || booting.contains_key(id));
         instances
+    }
+
+    fn take_catalogue(&self) -> Option<Arc<Catalogue>> {
+        self.live.take()
     }
 
     fn resume(&self, claims: &[Arc<NodeClaim>]) {

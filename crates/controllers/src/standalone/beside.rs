@@ -7,7 +7,6 @@ use kube::Client;
 use tokio::time::sleep;
 use tracing::info;
 use veneer_api::NodeClaim;
-use veneer_engine::instance_type::Catalogue;
 use veneer_engine::lifecycle::Launched;
 use veneer_engine::plan::Instance;
 use veneer_engine::provision::LaunchOption;
@@ -16,15 +15,16 @@ use veneer_steering::warm::Beside;
 use super::execute::Executor;
 use super::watch::{Kinds, NodeClasses, Tools, Watches};
 use super::{Clock, IDLE, Meters, Shown, has_overprovisioners};
+use crate::prices::LiveCatalog;
 use crate::provider::{LaunchError, Provider, TerminateError};
 
 /// Changes that arrive within this time of each other are one pass; Karpenter is given as little of a start as can be.
 const COALESCE: Duration = Duration::from_millis(5);
 
 /// Keeps spares until the process ends; waits for nothing more if the cluster does not know Overprovisioners.
-pub async fn run_beside(
+pub(crate) async fn run_beside(
     client: Client,
-    catalogue: Arc<Catalogue>,
+    catalogue: LiveCatalog,
     node_overlay_gate: bool,
     clock: Clock,
     meters: Meters,
@@ -52,10 +52,13 @@ pub async fn run_beside(
     stores.listed().await;
     let executor = Executor::new(&client, Arc::clone(&stores), Nobody, meters.clone());
     let executor = Arc::new(executor.behind(shown.fence));
-    let mut beside = Beside::new(catalogue);
+    let mut beside = Beside::new(catalogue.base());
     loop {
         stores.listed().await;
         let now = clock.now();
+        if let Some(catalogue) = catalogue.take() {
+            beside.trade(catalogue);
+        }
         let mut snapshot = stores.snapshot();
         let plan = beside.pass(&mut snapshot, now);
         meters.spares(&snapshot, &plan, beside.market(), now);

@@ -27,7 +27,7 @@ mod terminate;
 mod watch;
 mod watched;
 
-pub use beside::run_beside;
+pub(crate) use beside::run_beside;
 pub use clock::Clock;
 pub use hands::Hands;
 pub use metrics::Meters;
@@ -53,6 +53,7 @@ use veneer_engine::provision::retry_epoch;
 use veneer_steering::cycle::{Cycle, Pass, Rules};
 
 use crate::observe::chain;
+use crate::prices::LivePrices;
 use crate::provider::Provider;
 use crate::provider::ec2::{self, Ec2};
 use crate::provider::kwok::{self, Kwok};
@@ -73,6 +74,8 @@ const SLOW: Duration = Duration::from_secs(5);
 pub struct Settings {
     /// The instance types.
     pub catalogue: Arc<Catalogue>,
+    /// What stands in place of their prices, if that is collected.
+    pub prices: Option<LivePrices>,
     /// Whether NodeOverlays count.
     pub node_overlay_gate: bool,
     /// How the cluster is run.
@@ -97,6 +100,7 @@ impl Settings {
     pub fn new(catalogue: Arc<Catalogue>) -> Self {
         Self {
             catalogue,
+            prices: None,
             node_overlay_gate: true,
             rules: Rules::default(),
             ec2: None,
@@ -226,7 +230,14 @@ pub(crate) async fn provision(client: Client, watches: Watches, settings: Settin
             drive(Arc::new(executor), settings, shown).await;
         }
         Some(ec2) => {
-            let provider = Ec2::start(&client, &stores, &settings.catalogue, ec2).await;
+            let provider = Ec2::start(
+                &client,
+                &stores,
+                &settings.catalogue,
+                settings.prices.as_ref(),
+                ec2,
+            )
+            .await;
             let background = provider.background(&client);
             let executor = Executor::new(&client, stores, provider, settings.meters.clone());
             let executor = Arc::new(executor.behind(shown.fence.clone()));
@@ -241,6 +252,7 @@ fn kwok_provider(client: &Client, stores: &Stores, settings: &Settings) -> Kwok 
         client,
         stores,
         Arc::clone(&settings.catalogue),
+        settings.prices.clone(),
         settings.kwok.clone(),
     )
 }

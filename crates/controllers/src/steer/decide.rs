@@ -7,11 +7,14 @@ use veneer_steering::steer::{self, Decided, SteeredPool};
 
 use super::SteeringSettings;
 use crate::observe::SteeringSnapshot;
+use crate::prices::LivePrices;
 
 /// What is kept between two looks.
 pub(super) struct Decider {
     pub(super) steering: steer::Decider,
     prices: Prices,
+    /// What the catalogue says they are.
+    list: Prices,
 }
 
 impl Decider {
@@ -19,7 +22,13 @@ impl Decider {
         Self {
             steering: steer::Decider::new(settings.overlays.clone()),
             prices: Prices::of(catalogue),
+            list: Prices::of(catalogue),
         }
+    }
+
+    /// Goes on with the prices of today, where they are known.
+    pub(super) fn set_prices(&mut self, prices: &LivePrices) {
+        self.prices = self.list.clone().with(prices.market().on_demand);
     }
 
     pub(super) fn decide(&mut self, snapshot: &SteeringSnapshot) -> Decided {

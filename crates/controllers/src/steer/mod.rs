@@ -252,6 +252,9 @@ impl Steerer {
             self.tell_doubts(&ledger);
             self.settings.ledger.set(&ledger);
             self.decider.steering.learn(seen.at(), ledger);
+            if let Some(prices) = &self.settings.prices {
+                self.decider.set_prices(prices);
+            }
         }
         let snapshot = self.shared.watches.steering_snapshot();
         let decided = self.decider.decide(&snapshot);
@@ -350,8 +353,10 @@ fn log(decision: &Decision) {
         capacity_type = target.kind.label(),
         covers = target.covers,
         region = target.region,
+        zone = target.zone,
         state = ?decision.state,
         reason = decision.reason.as_str(),
+        rule = decision.rule,
         utilization = decision.balance.and_then(|balance| balance.utilization),
         left = decision.balance.map(|balance| balance.left),
         launched = decision.used.taken,

@@ -44,12 +44,14 @@ const HISTORY_LIMIT: Limit = Limit {
 };
 
 /// The series about commitments.
-const COMMITMENTS: [&str; 6] = [
+const COMMITMENTS: [&str; 8] = [
     "savings_plan_hourly_commitment",
     "savings_plan_remaining_capacity",
     "savings_plan_utilization_percent",
     "ec2_reserved_instance",
     "ec2_reserved_instance_count",
+    "veneer_reserved_instances",
+    "veneer_reserved_instances_unused",
     "lumina_data_freshness_seconds",
 ];
 
@@ -191,6 +193,8 @@ impl Prometheus {
             utilization: of("savings_plan_utilization_percent"),
             reserved: of("ec2_reserved_instance"),
             reserved_counts: of("ec2_reserved_instance_count"),
+            counted: of("veneer_reserved_instances"),
+            unused: of("veneer_reserved_instances_unused"),
             running,
             freshness: of("lumina_data_freshness_seconds").and_then(|told| aged(told, &scrape_age?)),
         }
@@ -387,7 +391,7 @@ mod tests {
         let queries = Queries::new(Some("job=\"lumina\",namespace=~\"a|b\""));
         assert_eq!(
             queries.commitments.1,
-            "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|ec2_reserved_instance_count|lumina_data_freshness_seconds\",job=\"lumina\",namespace=~\"a|b\"}"
+            "{__name__=~\"savings_plan_hourly_commitment|savings_plan_remaining_capacity|savings_plan_utilization_percent|ec2_reserved_instance|ec2_reserved_instance_count|veneer_reserved_instances|veneer_reserved_instances_unused|lumina_data_freshness_seconds\",job=\"lumina\",namespace=~\"a|b\"}"
         );
         assert_eq!(
             queries.running.1,

@@ -21,10 +21,6 @@ pub(super) fn tenancy(tenancy: Tenancy) -> &'static str {
     }
 }
 
-fn counts(state: State, term: &Interval, now: i64) -> bool {
-    state.counts() && term.contains(now)
-}
-
 fn plan_type(plan: &SavingsPlan) -> &'static str {
     match plan.kind {
         PlanKind::Ec2Instance { .. } => "ec2_instance",
@@ -32,32 +28,42 @@ fn plan_type(plan: &SavingsPlan) -> &'static str {
     }
 }
 
-/// Plans that count now, by ARN; each once, whoever tells of it.
+/// Plans that count now, by ARN.
 fn plans(inventory: &Inventory, now: i64) -> BTreeMap<&str, &SavingsPlan> {
-    let mut plans = BTreeMap::new();
-    for (_, collected) in inventory.of_kind(DataKind::SavingsPlans) {
-        if let Some(Rows::SavingsPlans(rows)) = &collected.rows {
-            let rows = rows.iter().filter(|plan| counts(plan.state, &plan.term, now));
-            for plan in rows {
-                plans.entry(plan.id.as_str()).or_insert(plan);
-            }
-        }
-    }
-    plans
+    let rows = inventory
+        .rows(DataKind::SavingsPlans)
+        .filter_map(|(_, rows)| match rows {
+            Rows::SavingsPlans(rows) => Some(rows),
+            _ => None,
+        });
+    current(rows.flatten(), now, |plan| (&plan.id, plan.state, plan.term))
 }
 
-/// Reserved Instances that count now, by id; each once, whoever tells of them.
+/// Reserved Instances that count now, by id.
 fn reserved(inventory: &Inventory, now: i64) -> BTreeMap<&str, &ReservedInstances> {
-    let mut reserved = BTreeMap::new();
-    for (_, collected) in inventory.of_kind(DataKind::ReservedInstances) {
-        if let Some(Rows::ReservedInstances(rows)) = &collected.rows {
-            let rows = rows.iter().filter(|one| counts(one.state, &one.term, now));
-            for one in rows {
-                reserved.entry(one.id.as_str()).or_insert(one);
-            }
+    let rows = inventory
+        .rows(DataKind::ReservedInstances)
+        .filter_map(|(_, rows)| match rows {
+            Rows::ReservedInstances(rows) => Some(rows),
+            _ => None,
+        });
+    current(rows.flatten(), now, |one| (&one.id, one.state, one.term))
+}
+
+/// The commitments that count now, by id; each once, whoever tells of it.
+fn current<'a, T>(
+    rows: impl Iterator<Item = &'a T>,
+    now: i64,
+    about: fn(&'a T) -> (&'a str, State, Interval),
+) -> BTreeMap<&'a str, &'a T> {
+    let mut found = BTreeMap::new();
+    for row in rows {
+        let (id, state, term) = about(row);
+        if state.counts() && term.contains(now) {
+            found.entry(id).or_insert(row);
         }
     }
-    reserved
+    found
 }
 
 pub(super) fn write(

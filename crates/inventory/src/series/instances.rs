@@ -29,8 +29,8 @@ pub(super) fn platform(platform: &Platform) -> &'static str {
 /// Running instances by id, with their accounts; each once, also if a page was told twice.
 fn running(inventory: &Inventory) -> BTreeMap<&str, (&str, InstanceView<'_>)> {
     let mut running = BTreeMap::new();
-    for (part, collected) in inventory.of_kind(DataKind::Instances) {
-        if let Some(Rows::Instances(rows)) = &collected.rows {
+    for (part, rows) in inventory.rows(DataKind::Instances) {
+        if let Rows::Instances(rows) = rows {
             for row in rows.iter() {
                 running.entry(row.id).or_insert((part.account.as_str(), row));
             }

@@ -1,7 +1,7 @@
 //! Commitments from an inventory of the accounts: what is left is what the allocator says nothing uses.
 //!
 //! Reserved Instances and plans of other accounts count where AWS shares them with the account of the cluster. Only what covers nodes
-//! counts: Reserved Instances for Linux on shared hardware. What a family's size-flexible Reserved Instances have left is given to the
+//! counts: Reserved Instances for Linux on shared hardware, zonal ones for their zone. What a family's size-flexible Reserved Instances have left is given to the
 //! reserved types from the largest to the smallest, each instance once; if it is less than the smallest of them, it goes to the largest
 //! type that it still pays for whole.
 //!
@@ -165,7 +165,10 @@ impl Reader<'_> {
             everywhere: false,
             priced: false,
         })?;
+        let zone_names = self.inventory.zone_names(&self.scope.account);
+        let mut unlisted = None;
         let mut by_type: BTreeMap<String, Count> = BTreeMap::new();
+        let mut zonal: BTreeMap<(&str, &str), (f64, Exact)> = BTreeMap::new();
         let mut families: BTreeMap<&str, Exact> = BTreeMap::new();
         let all: Vec<CommitmentBill<'_>> = bill.commitments().collect();
         for one in &all {
@@ -176,36 +179,62 @@ impl Reader<'_> {
                 continue;
             }
             let instance_type = reserved.machine.instance_type.as_str();
+            if let Some(zone) = &reserved.zone {
+                // Where ids of zones are unknown, the account's own name is all there is; another account may mean another zone by it.
+                let own = (reserved.account == self.scope.account).then_some(zone.as_str());
+                let Some(name) = zone_names.get(zone.as_str()).copied().or(own) else {
+                    unlisted = Some(Doubt::Incomplete(format!(
+                        "{} of account {} are in zone {zone}, whose name in account {} is not known",
+                        reserved.id, reserved.account, self.scope.account
+                    )));
+                    continue;
+                };
+                let (owned, left) = zonal.entry((instance_type, name)).or_default();
+                *owned += f64::from(reserved.count);
+                *left = left.plus(&one.left());
+                continue;
+            }
             let count = by_type.entry(instance_type.to_owned()).or_default();
             count.owned += f64::from(reserved.count);
             let quarters =
                 size_quarters(instance_type).filter(|_| is_size_flexible(family_of(instance_type)));
-            match (&reserved.zone, quarters) {
-                (None, Some(quarters)) => {
+            match quarters {
+                Some(quarters) => {
                     count.flexible += f64::from(reserved.count);
                     let left = one.left().times_whole(i128::from(quarters));
                     let family = families.entry(family_of(instance_type)).or_default();
                     *family = family.plus(&left);
                 }
-                _ => count.left = count.left.plus(&one.left()),
+                None => count.left = count.left.plus(&one.left()),
             }
         }
         for (family, left) in families {
             self.hand_out(family, left.to_f64(), &mut by_type);
         }
-        let balances = by_type.into_iter().map(|(instance_type, count)| {
-            let balance = Balance {
-                owned: count.owned,
-                left: (count.left.to_f64() + ROUNDING).floor() + count.handed_out,
+        let region = self.scope.region.as_str();
+        let balance = |owned: f64, left: f64| {
+            Ok(Balance {
+                owned,
+                left,
                 utilization: None,
                 certainty: Certainty::Exact,
-            };
-            (Target::reserved(&instance_type, &self.scope.region), Ok(balance))
+            })
+        };
+        let regional = by_type.into_iter().map(|(instance_type, count)| {
+            let left = whole(&count.left) + count.handed_out;
+            (
+                Target::reserved(&instance_type, region),
+                balance(count.owned, left),
+            )
+        });
+        let zonal = zonal.into_iter().map(|((instance_type, zone), (owned, left))| {
+            let target = Target::reserved_in(instance_type, region, zone);
+            (target, balance(owned, whole(&left)))
         });
         Ok(Book {
             data_at,
-            balances: balances.collect(),
-            unlisted: None,
+            balances: regional.chain(zonal).collect(),
+            unlisted,
         })
     }
 
@@ -318,7 +347,12 @@ impl Reader<'_> {
     }
 }
 
-/// What is known of one type.
+/// Whole instances.
+fn whole(left: &Exact) -> f64 {
+    (left.to_f64() + ROUNDING).floor()
+}
+
+/// What is known of the regional Reserved Instances of one type.
 #[derive(Default)]
 struct Count {
     owned: f64,

@@ -6,6 +6,7 @@
 //! query that failed, data that is old, a series that is missing, a value that is no number) becomes a [`Doubt`],
 //! and a doubt is never mistaken for "none left": that is said only by an answer that is empty and fresh.
 
+mod counted;
 mod freshness;
 mod inventory;
 mod plans;
@@ -80,16 +81,26 @@ pub struct Target {
     pub covers: String,
     /// The region, or nothing for Compute plans.
     pub region: String,
+    /// The zone of zonal Reserved Instances, nothing for everything else.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub zone: String,
 }
 
 impl Target {
-    /// Reserved Instances of one type.
+    /// Regional Reserved Instances of one type.
     #[must_use]
     pub fn reserved(instance_type: &str, region: &str) -> Self {
+        Self::reserved_in(instance_type, region, "")
+    }
+
+    /// Reserved Instances of one type in one zone, as the account of the cluster names it; without a zone, regional ones.
+    #[must_use]
+    pub fn reserved_in(instance_type: &str, region: &str, zone: &str) -> Self {
         Self {
             kind: Kind::ReservedInstance,
             covers: instance_type.to_owned(),
             region: region.to_owned(),
+            zone: zone.to_owned(),
         }
     }
 
@@ -100,6 +111,7 @@ impl Target {
             kind: Kind::Ec2InstanceSavingsPlan,
             covers: family.to_owned(),
             region: region.to_owned(),
+            zone: String::new(),
         }
     }
 
@@ -110,14 +122,18 @@ impl Target {
             kind: Kind::ComputeSavingsPlan,
             covers: String::new(),
             region: String::new(),
+            zone: String::new(),
         }
     }
 
-    /// Whether this covers instances of the type.
+    /// Whether this may cover an instance of the type in one of these zones; without any, it may be in every zone.
     #[must_use]
-    pub fn covers_type(&self, instance_type: &str) -> bool {
+    pub fn may_cover(&self, instance_type: &str, zones: &[String]) -> bool {
         match self.kind {
-            Kind::ReservedInstance => self.covers == instance_type,
+            Kind::ReservedInstance => {
+                let is_here = self.zone.is_empty() || zones.is_empty() || zones.contains(&self.zone);
+                is_here && self.covers == instance_type
+            }
             Kind::Ec2InstanceSavingsPlan => family_of(instance_type) == self.covers,
             Kind::ComputeSavingsPlan => true,
         }
@@ -224,6 +240,20 @@ pub struct Book {
     pub balances: BTreeMap<Target, Result<Balance, Doubt>>,
     /// Why a target that is not listed may exist nevertheless.
     pub unlisted: Option<Doubt>,
+}
+
+impl Book {
+    /// The targets that may cover an instance of the type in one of these zones, in the order in which AWS applies them: zonal
+    /// Reserved Instances before regional ones.
+    pub fn covering<'a>(
+        &'a self,
+        instance_type: &'a str,
+        zones: &'a [String],
+    ) -> impl Iterator<Item = (&'a Target, &'a Result<Balance, Doubt>)> {
+        // A target without a zone sorts before those with one.
+        let balances = self.balances.iter().rev();
+        balances.filter(move |(target, _)| target.may_cover(instance_type, zones))
+    }
 }
 
 /// Everything that was learned from one observation.

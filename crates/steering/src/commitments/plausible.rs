@@ -12,6 +12,8 @@ use super::{Doubt, Kind, Ledger, family_of, size_factor};
 pub const MOST_DOLLARS_PER_HOUR: f64 = 10_000.0;
 /// More Reserved Instances of one type and zone than anybody has.
 pub const MOST_INSTANCES: f64 = 100_000.0;
+/// The longest value of a label.
+const MOST_LETTERS_OF_A_ZONE: usize = 63;
 
 fn implausible(what: &str, value: f64, expected: &str) -> Doubt {
     Doubt::Implausible(format!("{what} is {value}; expected {expected}"))
@@ -45,6 +47,31 @@ pub(super) fn check_plan(arn: &str, commitment: f64, remaining: f64, utilization
         ));
     }
     Ok(())
+}
+
+/// How many Reserved Instances of one series nothing uses; parts of one too, where sizes are flexible.
+pub(super) fn check_unused(of: &str, unused: f64, owned: f64) -> Result<(), Doubt> {
+    if (0.0..=owned).contains(&unused) {
+        return Ok(());
+    }
+    let what = format!("veneer_reserved_instances_unused of {of}");
+    let expected = format!("0 to {owned}, which are owned");
+    Err(implausible(&what, unused, &expected))
+}
+
+/// The zone of one series of Reserved Instances. It becomes a part of a name and the value of a label.
+pub(super) fn check_zone(of: &str, zone: &str) -> Result<(), Doubt> {
+    let is_inner = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+    let is_name = zone.len() <= MOST_LETTERS_OF_A_ZONE
+        && zone.bytes().all(is_inner)
+        && !zone.starts_with('-')
+        && !zone.ends_with('-');
+    if is_name {
+        return Ok(());
+    }
+    Err(Doubt::Implausible(format!(
+        "availability_zone of ec2_reserved_instance of {of} is {zone:?}; expected a zone such as us-west-2a"
+    )))
 }
 
 /// The number of Reserved Instances of one series.

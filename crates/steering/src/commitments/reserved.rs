@@ -1,6 +1,6 @@
 //! Reserved Instances: how many are owned, and how many of those no running instance uses.
 //!
-//! A zonal reservation covers its type in its zone. A regional one covers any size of its family where AWS has size
+//! A zonal reservation covers its type in its zone, and is a target of its own. A regional one covers any size of its family where AWS has size
 //! flexibility, else its own size. Where the metrics do not say which running instances are covered, all that are owned count as unused.
 //!
 //! Lumina's `ec2_reserved_instance` is 1 whatever the number, which stands in `ec2_reserved_instance_count` by family. So the number
@@ -10,12 +10,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::freshness::{self, Data};
-use super::plausible;
 use super::samples::{answered, distinct};
 use super::{
     Balance, Book, Certainty, Doubt, Observation, Sample, Scope, Target, exchange, family_of,
     is_size_flexible,
 };
+use super::{counted, plausible};
 
 /// What tells Reserved Instances, their numbers and running instances apart; all else says who told it.
 const PLACE: [&str; 6] = [
@@ -45,22 +45,32 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
     let counts = answered(&observation.reserved_counts, "ec2_reserved_instance_count")?;
     let running = answered(&observation.running, "ec2_instance_hourly_cost")?;
     let data_at = freshness::data_at(observation, scope, Data::Reserved, false, &BTreeSet::new())?;
+    if let Some(balances) = counted::balances(observation, scope)? {
+        return Ok(Book {
+            data_at,
+            balances,
+            unlisted: None,
+        });
+    }
     let in_scope = |sample: &Sample| {
         sample.label("account_id") == scope.account && sample.label("region") == scope.region
     };
 
+    // A series that cannot be believed is a doubt about every one of its type: which instances are covered by which is not known then.
     let mut doubts: BTreeMap<&str, Doubt> = BTreeMap::new();
+    let mut places: BTreeSet<(&str, &str)> = BTreeSet::new();
     let mut told = Counts::new();
     for (sample, value) in distinct(present, &PLACE)
         .into_values()
         .filter(|(sample, _)| in_scope(sample))
     {
         let instance_type = sample.label("instance_type");
-        match checked("ec2_reserved_instance", instance_type, value) {
-            Ok(()) => {
-                let place = (instance_type, sample.label("availability_zone"));
-                *told.entry(place).or_default() += value;
-            }
+        let place = (instance_type, sample.label("availability_zone"));
+        places.insert(place);
+        let is_plausible = checked("ec2_reserved_instance", instance_type, value)
+            .and_then(|()| plausible::check_zone(instance_type, place.1));
+        match is_plausible {
+            Ok(()) => *told.entry(place).or_default() += value,
             Err(doubt) => drop(doubts.insert(instance_type, doubt)),
         }
     }
@@ -95,21 +105,20 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
     let (owned, assumed) = owned(&told, &covered, &counted.collect());
 
     let after_zonal = take_zonal(&owned, &mut covered);
-    let types: BTreeSet<&str> = owned.keys().map(|(instance_type, _)| *instance_type).collect();
-    let balances = types.into_iter().map(|instance_type| {
-        let target = Target::reserved(instance_type, &scope.region);
+    let balances = places.into_iter().map(|place| {
+        let (instance_type, zone) = place;
+        let target = Target::reserved_in(instance_type, &scope.region, zone);
         if let Some(doubt) = doubts.get(instance_type) {
             return (target, Err(doubt.clone()));
         }
-        let of_type = owned.iter().filter(|((one, _), _)| *one == instance_type);
-        let zonal = after_zonal.zonal.get(instance_type).copied().unwrap_or_default();
-        let regional = regional(instance_type, &owned, &after_zonal.covered);
-        let is_flexible =
-            owned.contains_key(&(instance_type, "")) && is_size_flexible(family_of(instance_type));
-        let left = zonal + regional;
-        let is_assumed = assumed.contains(instance_type);
+        let left = match after_zonal.zonal.get(&place) {
+            Some(unused) => *unused,
+            None => regional(instance_type, &owned, &after_zonal.covered),
+        };
+        let is_flexible = zone.is_empty() && is_size_flexible(family_of(instance_type));
+        let is_assumed = assumed.contains(&place);
         let balance = Balance {
-            owned: of_type.map(|(_, count)| count).sum::<f64>(),
+            owned: owned.get(&place).copied().unwrap_or_default(),
             // A number that nobody knows is not nothing.
             left: if is_assumed { left.max(1.0) } else { left },
             utilization: None,
@@ -121,15 +130,9 @@ pub(super) fn book(observation: &Observation, scope: &Scope) -> Result<Book, Dou
         };
         (target, Ok(balance))
     });
-    let mut balances: BTreeMap<Target, Result<Balance, Doubt>> = balances.collect();
-    for (instance_type, doubt) in &doubts {
-        balances
-            .entry(Target::reserved(instance_type, &scope.region))
-            .or_insert_with(|| Err(doubt.clone()));
-    }
     Ok(Book {
         data_at,
-        balances,
+        balances: balances.collect(),
         unlisted: None,
     })
 }
@@ -142,12 +145,12 @@ fn checked(series: &str, of: &str, value: f64) -> Result<(), Doubt> {
     }
 }
 
-/// How many are owned, at most where the family has several, and the types of which that is not known.
+/// How many are owned, at most where the family has several, and the series of which that is not known.
 fn owned<'a>(
     told: &Counts<'a>,
     covered: &Counts<'a>,
     of_family: &BTreeMap<&str, f64>,
-) -> (Counts<'a>, BTreeSet<&'a str>) {
+) -> (Counts<'a>, BTreeSet<(&'a str, &'a str)>) {
     let mut owned = told.clone();
     let mut assumed = BTreeSet::new();
     let families: BTreeSet<&str> = told.keys().map(|(one, _)| family_of(one)).collect();
@@ -171,7 +174,7 @@ fn owned<'a>(
                     owned.insert(*place, used(place) + beyond);
                 }
                 if present.len() > 1 && beyond > 0.0 {
-                    assumed.extend(present.iter().map(|(instance_type, _)| *instance_type));
+                    assumed.extend(present.iter().copied());
                 }
             }
             // One, or any number.
@@ -179,7 +182,7 @@ fn owned<'a>(
                 present
                     .iter()
                     .filter(|place| used_at(place, told, covered) >= 1.0)
-                    .map(|(instance_type, _)| *instance_type),
+                    .copied(),
             ),
         }
     }
@@ -198,15 +201,15 @@ fn used_at(place: &(&str, &str), told: &Counts<'_>, covered: &Counts<'_>) -> f64
 }
 
 struct AfterZonal<'a> {
-    /// Zonal reservations that nothing uses, by type.
-    zonal: BTreeMap<&'a str, f64>,
+    /// Zonal reservations that nothing uses.
+    zonal: Counts<'a>,
     /// Covered instances that are left for the regional reservations, by type.
     covered: BTreeMap<&'a str, f64>,
 }
 
 /// Zonal reservations are used first, each by instances of its type and zone.
 fn take_zonal<'a>(owned: &Counts<'a>, covered: &mut Counts<'a>) -> AfterZonal<'a> {
-    let mut zonal: BTreeMap<&str, f64> = BTreeMap::new();
+    let mut zonal = Counts::new();
     for (&(instance_type, zone), &count) in owned.iter().filter(|((_, zone), _)| !zone.is_empty()) {
         let used = covered.get_mut(&(instance_type, zone));
         let taken = used.map_or(0.0, |used| {
@@ -214,7 +217,7 @@ fn take_zonal<'a>(owned: &Counts<'a>, covered: &mut Counts<'a>) -> AfterZonal<'a
             *used -= taken;
             taken
         });
-        *zonal.entry(instance_type).or_default() += count - taken;
+        zonal.insert((instance_type, zone), count - taken);
     }
     let mut by_type: BTreeMap<&str, f64> = BTreeMap::new();
     for (&(instance_type, _), &count) in covered.iter() {

@@ -51,6 +51,10 @@ pub struct Observation {
     pub reserved: Answer,
     /// `ec2_reserved_instance_count`: the number by account, region and family.
     pub reserved_counts: Answer,
+    /// `veneer_reserved_instances`: from `veneer export`, the number by account, region, type, zone, platform and tenancy.
+    pub counted: Answer,
+    /// `veneer_reserved_instances_unused`: how many of those nothing uses.
+    pub unused: Answer,
     /// The number of running instances by account, region, zone, type and `cost_type`.
     pub running: Answer,
     /// The age of the data in seconds, by account, region and `data_type`.

@@ -1,7 +1,7 @@
 //! Who pays for machines that were launched since the data was taken.
 //!
-//! In the order in which AWS applies commitments: an unused Reserved Instance of the type, then the plan of the family,
-//! then Compute plans. What is left of a plan is counted at plan rates and a machine at its list price, so a plan
+//! In the order in which AWS applies commitments: an unused Reserved Instance of the type (one of the zone before a regional one), then
+//! the plan of the family, then Compute plans. What is left of a plan is counted at plan rates and a machine at its list price, so a plan
 //! counts as used up a little early, never late.
 
 use std::collections::BTreeMap;
@@ -39,20 +39,16 @@ pub fn cover(ledger: &Ledger, machines: &[Machine]) -> BTreeMap<Target, Used> {
     for machine in order {
         let mut cost = machine.price;
         let mut steered_by = None;
-        for kind in Kind::ALL {
-            let Some(Ok(book)) = ledger.books.get(&kind) else {
-                continue;
-            };
-            let target = book
-                .balances
-                .iter()
-                .find(|(target, balance)| balance.is_ok() && target.covers_type(&machine.instance_type));
-            let (Some((target, Ok(balance))), true) = (target, is_after(machine, book.data_at)) else {
-                continue;
-            };
+        let books = Kind::ALL
+            .iter()
+            .filter_map(|kind| ledger.books.get(kind)?.as_ref().ok());
+        let books = books.filter(|book| is_after(machine, book.data_at));
+        let targets = books.flat_map(|book| book.covering(&machine.instance_type, &machine.zones));
+        let known = targets.filter_map(|(target, balance)| Some((target, balance.as_ref().ok()?)));
+        for (target, balance) in known {
             let entry = used.entry(target.clone()).or_default();
             let left = balance.left - entry.taken;
-            let (taken, paid) = match kind {
+            let (taken, paid) = match target.kind {
                 Kind::ReservedInstance if left >= 1.0 - NOTHING => (1.0, cost),
                 Kind::ReservedInstance => (0.0, 0.0),
                 _ => (left.clamp(0.0, cost), left.clamp(0.0, cost)),
@@ -63,7 +59,8 @@ pub fn cover(ledger: &Ledger, machines: &[Machine]) -> BTreeMap<Target, Used> {
                 cost -= paid;
             }
             steered_by.get_or_insert_with(|| target.clone());
-            if cost <= NOTHING {
+            // Nobody knows the price of some types; a reservation of their type may cover them all the same.
+            if taken > 0.0 && cost <= NOTHING {
                 break;
             }
         }

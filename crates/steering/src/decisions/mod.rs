@@ -30,6 +30,8 @@ pub struct Machine {
     pub created: Timestamp,
     /// Its instance type, or the one that it will most likely get.
     pub instance_type: String,
+    /// Its zone, or those that it may get; none if it may get every one.
+    pub zones: Vec<String>,
     /// The list price in dollars per hour.
     pub price: f64,
 }
@@ -248,11 +250,14 @@ pub fn decide(
 /// What a commitment covers, with the rules that say so.
 fn rule(target: &Target) -> &'static str {
     match target.kind {
+        Kind::ReservedInstance if !target.zone.is_empty() => {
+            "Zonal Reserved Instances: this type and size in this zone, before regional ones (rules 2, 3, 7, 8)"
+        }
         Kind::ReservedInstance if is_size_flexible(family_of(&target.covers)) => {
-            "Reserved Instances: zonal ones this type in their zone, regional ones every size of the family, smallest first (rules 2, 3, 4, 5, 8)"
+            "Regional Reserved Instances: every size of the family, smallest first (rules 2, 3, 4, 5, 8)"
         }
         Kind::ReservedInstance => {
-            "Reserved Instances: this type and size only, its family is not flexible (rules 2, 3, 8)"
+            "Regional Reserved Instances: this type and size only, its family is not flexible (rules 2, 3, 8)"
         }
         Kind::Ec2InstanceSavingsPlan => {
             "EC2 Instance Savings Plan: every size of the family in its region, after Reserved Instances (rules 2, 9, 10)"
@@ -316,7 +321,7 @@ fn judge(
 fn typical(target: &Target, machines: &[Machine]) -> Option<f64> {
     let covered = machines
         .iter()
-        .filter(|machine| target.covers_type(&machine.instance_type));
+        .filter(|machine| target.may_cover(&machine.instance_type, &machine.zones));
     let mut prices: Vec<f64> = covered.map(|machine| machine.price).collect();
     prices.sort_by(f64::total_cmp);
     prices.get(prices.len().saturating_sub(1) / 2).copied()

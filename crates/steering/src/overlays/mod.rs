@@ -21,6 +21,9 @@ pub use render::{
     MixedPools, Naming, PoolRef, Pricing, Rendering, Weights, cost_aware, on_demand_only, preference,
 };
 
+/// The label with the zone of zonal Reserved Instances; regional ones have none.
+pub(crate) const ZONE: &str = "veneer.io/zone";
+
 /// A NodeOverlay that exists, as far as ownership and form are concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Existing {
@@ -74,14 +77,16 @@ impl Existing {
             Purpose::Foreign => false,
         }
     }
+}
 
+impl Purpose {
     /// What it counts as in metrics: the kind of commitment, or `preference`.
     #[must_use]
     pub fn capacity_type(&self) -> Option<&'static str> {
-        match self.purpose() {
-            Purpose::CostAware(kind, _) => Some(kind.label()),
-            Purpose::Preference => Some(veneer::TYPE_PREFERENCE),
-            Purpose::Foreign => None,
+        match self {
+            Self::CostAware(kind, _) => Some(kind.label()),
+            Self::Preference => Some(veneer::TYPE_PREFERENCE),
+            Self::Foreign => None,
         }
     }
 }
@@ -98,7 +103,8 @@ pub fn purpose(labels: &BTreeMap<String, String>) -> Purpose {
         let (covers, target) = match kind {
             Kind::ReservedInstance => {
                 let instance_type = label(veneer::INSTANCE_TYPE);
-                (instance_type, Target::reserved(instance_type, region))
+                let zone = label(ZONE);
+                (instance_type, Target::reserved_in(instance_type, region, zone))
             }
             Kind::Ec2InstanceSavingsPlan => {
                 let family = label(veneer::INSTANCE_FAMILY);
@@ -168,18 +174,22 @@ impl Action {
         }
     }
 
+    /// What the overlay is for.
+    #[must_use]
+    pub fn purpose(&self) -> Purpose {
+        match self {
+            Self::Create(overlay) | Self::Update { overlay, .. } => {
+                let labels = overlay.metadata.labels.as_ref();
+                labels.map_or(Purpose::Foreign, purpose)
+            }
+            Self::Delete(existing) => existing.purpose(),
+        }
+    }
+
     /// The kind of commitment, or `preference`.
     #[must_use]
     pub fn capacity_type(&self) -> &'static str {
-        let seen = match self {
-            Self::Create(overlay) | Self::Update { overlay, .. } => Existing {
-                labels: overlay.metadata.labels.clone().unwrap_or_default(),
-                ..Existing::default()
-            }
-            .capacity_type(),
-            Self::Delete(existing) => existing.capacity_type(),
-        };
-        seen.unwrap_or_default()
+        self.purpose().capacity_type().unwrap_or_default()
     }
 }
 

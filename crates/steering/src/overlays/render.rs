@@ -73,6 +73,22 @@ impl Weights {
         }
         moved
     }
+
+    /// The weight of zonal Reserved Instances: the first above that of regional ones that nothing else has. With the same weight, the two
+    /// overlays of a type would conflict in the zone, and Karpenter would leave one of them out everywhere.
+    #[must_use]
+    pub fn zonal(self, taken: &BTreeSet<i32>) -> i32 {
+        let regional = self.reserved_instance;
+        let is_free = |weight: &i32| {
+            !taken.contains(weight)
+                && *weight != self.ec2_instance_savings_plan
+                && *weight != self.compute_savings_plan
+        };
+        let above = (regional.saturating_add(1)..=MAX_NUMBER).find(is_free);
+        // Nothing is above the highest weight.
+        let below = || (1..regional).rev().find(is_free);
+        above.or_else(below).unwrap_or(regional)
+    }
 }
 
 /// What the names of cost-aware overlays begin with.
@@ -111,6 +127,8 @@ pub enum MixedPools {
 pub struct Rendering {
     /// Their weights.
     pub weights: Weights,
+    /// The weight of zonal Reserved Instances; see [`Weights::zonal`].
+    pub zonal_weight: i32,
     /// Their names.
     pub naming: Naming,
     /// Their prices.
@@ -127,9 +145,18 @@ impl Rendering {
     /// The name of the target's overlay.
     #[must_use]
     pub fn name(&self, target: &Target) -> String {
-        let Target { kind, covers, region } = target;
+        let Target {
+            kind,
+            covers,
+            region,
+            zone,
+        } = target;
         match kind {
-            Kind::ReservedInstance => format!("{}-{covers}-{region}", self.naming.reserved_instance),
+            Kind::ReservedInstance => {
+                // The name of a zone begins with that of its region.
+                let place = if zone.is_empty() { region } else { zone };
+                format!("{}-{covers}-{place}", self.naming.reserved_instance)
+            }
             Kind::Ec2InstanceSavingsPlan => {
                 format!("{}-{covers}-{region}", self.naming.ec2_instance_savings_plan)
             }
@@ -162,7 +189,12 @@ fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 /// The overlay of a commitment.
 #[must_use]
 pub fn cost_aware(target: &Target, rendering: &Rendering) -> NodeOverlay {
-    let Target { kind, covers, region } = target;
+    let Target {
+        kind,
+        covers,
+        region,
+        zone,
+    } = target;
     let mut requirements = vec![require(
         karpenter::CAPACITY_TYPE,
         &[karpenter::CAPACITY_TYPE_ON_DEMAND],
@@ -179,7 +211,12 @@ pub fn cost_aware(target: &Target, rendering: &Rendering) -> NodeOverlay {
             label(veneer::INSTANCE_TYPE, covers);
             label(veneer::INSTANCE_FAMILY, family_of(covers));
             label(veneer::REGION, region);
-            let weight = rendering.weights.reserved_instance;
+            let mut weight = rendering.weights.reserved_instance;
+            if !zone.is_empty() {
+                requirements.push(require(kubernetes::ZONE, &[zone]));
+                label(super::ZONE, zone);
+                weight = rendering.zonal_weight;
+            }
             (weight, Reason::ReservedInstancesAvailable)
         }
         Kind::Ec2InstanceSavingsPlan => {

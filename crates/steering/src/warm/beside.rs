@@ -35,6 +35,11 @@ impl Beside {
         }
     }
 
+    /// Goes on with a newer catalogue: other prices.
+    pub fn trade(&mut self, catalogue: Arc<Catalogue>) {
+        self.market = Market::new(catalogue);
+    }
+
     /// Prices and capacity after overlays, as of the last pass.
     #[must_use]
     pub const fn market(&self) -> &Market {

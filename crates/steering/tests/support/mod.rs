@@ -12,6 +12,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_steering::commitments::{Balance, Doubt, Kind, Ledger, Observation, Sample, Scope, Target};
 use veneer_steering::decisions::{Decision, Machine, Memory, Policy, decide};
+use veneer_steering::overlays::{Naming, Pricing, Rendering, Weights};
 
 pub(crate) const ACCOUNT: &str = "111111111111";
 pub(crate) const OTHER: &str = "222222222222";
@@ -42,6 +43,27 @@ pub(crate) fn policy() -> Policy {
     }
 }
 
+/// The usual 95 % off.
+pub(crate) fn ordered() -> Pricing {
+    Pricing::Ordered {
+        adjustment: "-95%".to_owned(),
+    }
+}
+
+/// Cost-aware overlays in their default form, at this price.
+pub(crate) fn rendering(pricing: Pricing) -> Rendering {
+    let weights = Weights::default();
+    Rendering {
+        weights,
+        zonal_weight: weights.zonal(&BTreeSet::new()),
+        naming: Naming::default(),
+        pricing,
+        disabled: false,
+        family_label: "karpenter.k8s.aws/instance-family".to_owned(),
+        only_pools: None,
+    }
+}
+
 /// Answers, built series by series.
 #[derive(Clone)]
 pub(crate) struct Answers(pub(crate) Observation);
@@ -57,6 +79,8 @@ impl Answers {
             utilization: none(),
             reserved: none(),
             reserved_counts: none(),
+            counted: none(),
+            unused: none(),
             running: none(),
             freshness: none(),
         });
@@ -140,6 +164,21 @@ impl Answers {
         self
     }
 
+    /// Reserved Instances of a type and zone for Linux, and how many of them are unused, as `veneer export` tells it.
+    pub(crate) fn count(&mut self, zone: &str, it: &str, owned: f64, unused: f64) -> &mut Self {
+        let labels = [
+            ("account_id", ACCOUNT),
+            ("region", REGION),
+            ("availability_zone", zone),
+            ("instance_type", it),
+            ("platform", "Linux/UNIX"),
+            ("tenancy", "default"),
+        ];
+        self.0.counted.as_mut().unwrap().push(Sample::new(&labels, owned));
+        self.0.unused.as_mut().unwrap().push(Sample::new(&labels, unused));
+        self
+    }
+
     pub(crate) fn running(&mut self, zone: &str, it: &str, cost_type: &str, count: f64) -> &mut Self {
         let labels = [
             ("account_id", ACCOUNT),
@@ -187,6 +226,7 @@ pub(crate) fn machine(name: &str, it: &str, price: f64, age: i64) -> Machine {
         name: name.to_owned(),
         created: now() - seconds(age),
         instance_type: it.to_owned(),
+        zones: Vec::new(),
         price,
     }
 }

@@ -21,7 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use veneer_controllers::export::{Exported, keep_collecting};
 use veneer_controllers::{
-    Election, Mode, Output, PrometheusSettings, Provider, Server, Settings, SteeringSettings,
+    Election, LivePrices, Mode, Output, PrometheusSettings, Provider, Server, Settings, SteeringSettings,
 };
 use veneer_engine::catalogue::{aws, kwok};
 use veneer_engine::instance_type::Catalogue;
@@ -267,7 +267,9 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     cluster.headers.push((USER_AGENT, agent));
     let mut steering = steering(config)?;
     if config.commitments.source == CommitmentSource::Aws {
-        steering.inventory = Some(collect(config).await?);
+        let exported = collect(config).await?;
+        settings.prices = live_prices(args, config, &exported);
+        steering.inventory = Some(exported);
     }
     settings.steering = Some(steering);
     if config.leader_election.enabled && !args.once && !args.dry_run {
@@ -304,6 +306,16 @@ async fn serve(args: &RunArgs, config: &Config, catalogue: Arc<Catalogue>) -> Re
     }
     veneer_controllers::run(client, settings, shutdown).await?;
     Ok(())
+}
+
+/// Where today's prices are read; instance types of a file keep the prices that it says.
+fn live_prices(args: &RunArgs, config: &Config, exported: &Exported) -> Option<LivePrices> {
+    let region = args.region.as_ref().unwrap_or(&config.aws_region);
+    args.catalog.is_none().then(|| LivePrices {
+        inventory: exported.clone(),
+        account: config.aws_account_id.clone(),
+        region: region.clone(),
+    })
 }
 
 /// Begins to collect the accounts, beside everything else.

@@ -262,6 +262,7 @@ fn beyond_the_cap(world: &World) -> Option<String> {
     let ledger = world.steering()?.ledger()?;
     let book = ledger.books.get(&Kind::ReservedInstance)?.as_ref().ok()?;
     for (target, balance) in &book.balances {
+        // Histories have regional ones only.
         let Ok(balance) = balance else { continue };
         let overlay = format!("cost-aware-ri-{}-{}", target.covers, target.region);
         let launched = world.objects.claims.values().filter(|claim| {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Service;
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject};
+use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 use veneer_api::{CONDITION_READY, ConditionStatus, EC2NodeClass, NodeClaim, find_condition, labels};
 use veneer_aws::{CLAIM_TAG, CLASS_HASH_VERSION, Cluster, Failure, Machine};
@@ -21,6 +22,7 @@ use veneer_engine::plan::{Instance, InstanceState, NodeClassHash, Shortage, is_d
 use veneer_engine::provision::LaunchOption;
 
 use super::{LaunchError, Provider, TerminateError};
+use crate::prices::{Changes, LiveCatalog, LivePrices};
 use crate::standalone::{Stores, locked};
 
 /// How often instances are listed: while something moves, and at rest.
@@ -59,6 +61,9 @@ pub struct Ec2 {
     queue: Option<String>,
     version: String,
     cluster_name: String,
+    /// The embedded catalogue.
+    catalogue: Arc<Catalogue>,
+    prices: Option<LivePrices>,
     /// The catalogue with what EC2 says of the market, until it is taken.
     fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
 }
@@ -69,6 +74,7 @@ impl Ec2 {
         client: &Client,
         stores: &Arc<Stores>,
         catalogue: &Arc<Catalogue>,
+        prices: Option<&LivePrices>,
         settings: &Settings,
     ) -> Self {
         let aws = loop {
@@ -120,6 +126,8 @@ impl Ec2 {
             queue: settings.interruption_queue.clone(),
             version,
             cluster_name: settings.cluster_name.clone(),
+            catalogue: Arc::clone(catalogue),
+            prices: prices.cloned(),
             fresh: Arc::default(),
         }
     }
@@ -158,6 +166,8 @@ impl Ec2 {
         let market = watch_market(
             Arc::clone(&self.aws),
             Arc::clone(&self.stores),
+            LiveCatalog::new(Arc::clone(&self.catalogue), self.prices.clone()),
+            Changes::of(self.prices.as_ref()),
             Arc::clone(&self.fresh),
         );
         let site = veneer_aws::node_class::Site {
@@ -194,33 +204,34 @@ impl Ec2 {
     }
 }
 
-/// Keeps the catalogue up to date with the market; what cannot be asked stays as it was.
+/// Keeps the catalogue up to date with the market and with today's prices; what cannot be asked stays as it was.
 async fn watch_market(
     aws: Arc<veneer_aws::Ec2>,
     stores: Arc<Stores>,
+    catalogue: LiveCatalog,
+    mut collected: Changes,
     fresh: Arc<Mutex<Option<Arc<Catalogue>>>>,
 ) {
-    let mut known = veneer_aws::Market::default();
+    let mut told = veneer_aws::Market::default();
+    let mut ask_at = Instant::now();
     loop {
-        match aws.market(stores.clock().machine()).await {
-            Ok(market) if market != known => {
-                let (catalogue, changes) = aws.catalogue_with(&market);
-                info!(
-                    spot_prices = changes.priced,
-                    not_offered = changes.withdrawn,
-                    unknown_types = changes.unknown,
-                    "EC2 told its offerings and spot prices"
-                );
-                *fresh.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(catalogue));
-                known = market;
-                stores.wake();
+        if Instant::now() >= ask_at {
+            match aws.market(stores.clock().machine()).await {
+                Ok(market) => told = market,
+                Err(error) => {
+                    warn!(%error, "cannot ask for offerings and spot prices; what was known still counts");
+                }
             }
-            Ok(_) => {}
-            Err(error) => {
-                warn!(%error, "cannot ask for offerings and spot prices; what was known still counts");
-            }
+            ask_at = Instant::now() + MARKET;
         }
-        tokio::time::sleep(MARKET).await;
+        if let Some(catalogue) = catalogue.take_with(&told) {
+            *fresh.lock().unwrap_or_else(PoisonError::into_inner) = Some(catalogue);
+            stores.wake();
+        }
+        tokio::select! {
+            () = sleep_until(ask_at) => {}
+            () = collected.next() => {}
+        }
     }
 }
 

@@ -123,6 +123,7 @@ pub(super) fn settings(all: &RunArgs, settings: &Settings, ec2: ec2::Settings) -
     }
     let args = &all.standalone;
     let mut provisioning = Provisioning::new(std::sync::Arc::clone(&settings.catalogue));
+    provisioning.prices.clone_from(&settings.prices);
     provisioning.node_overlay_gate = settings.node_overlay_gate;
     provisioning.meters = settings.metrics.provisioning.clone();
     let signed = |duration: Duration| duration.try_into().unwrap_or_default();
