@@ -9,4 +9,5 @@
 )]
 
 pub mod generated;
+pub mod periods;
 pub mod reference;

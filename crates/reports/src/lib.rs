@@ -22,6 +22,7 @@ mod report;
 mod rows;
 mod store;
 mod time;
+mod totals;
 mod write;
 
 use std::io::{self, Read};
@@ -30,9 +31,9 @@ use veneer_billing::Sharing;
 
 pub use error::ReadError;
 pub use mistake::Mistake;
-pub use report::{CommitmentTotals, Example, LineHours, MistakeTotals, Pair, Report, UsageTotals};
 pub use store::{HourStore, MemoryStore};
-pub use time::format as format_time;
+pub use time::{format as format_time, parse as seconds_of_time};
+pub use totals::{CommitmentTotals, Example, LineHours, MistakeTotals, Pair, Report, UsageTotals};
 pub use write::{CurLine, CurWriter};
 
 /// Reads reports and replays them.

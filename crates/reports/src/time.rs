@@ -1,7 +1,8 @@
 //! Moments as reports write them, in seconds since 1970 (UTC).
 
 /// Reads `2026-11-01T05:00:00Z`, with a fraction of a second or without, with a space instead of the `T`, or a day alone.
-pub(crate) fn parse(text: &str) -> Option<i64> {
+#[must_use]
+pub fn parse(text: &str) -> Option<i64> {
     let text = text.trim();
     let (day, clock) = match text.find(['T', ' ']) {
         Some(at) => (text.get(..at)?, text.get(at + 1..)?),

@@ -32,7 +32,9 @@ enum Command {
     Export(commands::export::ExportArgs),
     IamPolicy(commands::iam_policy::IamPolicyArgs),
     Lint(commands::lint::LintArgs),
+    Reconcile(commands::reconcile::ReconcileArgs),
     Run(commands::run::RunArgs),
+    Savings(commands::savings::SavingsArgs),
     Simulate(commands::simulate::SimulateArgs),
     Snapshot(commands::snapshot::SnapshotArgs),
 }
@@ -50,7 +52,9 @@ impl Cli {
             Command::Export(args) => commands::export::run(args),
             Command::IamPolicy(args) => commands::iam_policy::run(args),
             Command::Lint(args) => commands::lint::run(args),
+            Command::Reconcile(args) => commands::reconcile::run(args),
             Command::Run(args) => commands::run::run(args),
+            Command::Savings(args) => commands::savings::run(args),
             Command::Simulate(args) => commands::simulate::run(args),
             Command::Snapshot(args) => commands::snapshot::run(args),
         }
