@@ -9,6 +9,7 @@ use crate::facts::{Facts, Plan, Reserved};
 use crate::line::{Line, LineKind, Number};
 use crate::meter::Meter;
 use crate::mistake::Mistake;
+use crate::rows::TIER;
 
 /// What is wrong with a line, and what it should cost.
 pub(crate) struct Wrong {
@@ -100,7 +101,10 @@ fn elsewhere(facts: &Facts, what: u32, satisfies: impl Fn(u32) -> bool) -> Optio
                     usage_type: other_type,
                     region: other_region,
                 },
-            ) => (usage_type == other_type && region != other_region).then_some(other_region),
+            ) => {
+                let name = |text: &str| text.split(TIER).next().map(ToOwned::to_owned);
+                (name(usage_type) == name(other_type) && region != other_region).then_some(other_region)
+            }
             _ => None,
         }?;
         satisfies(number).then(|| region.clone())

@@ -169,6 +169,10 @@ pub(crate) fn read(
         let (reserved, plan) = (get(Column::ReservedArn), get(Column::PlanArn));
         let kind = match get(Column::Kind) {
             "Fee" if reserved.is_empty() => LineKind::Other,
+            // Reservations of databases and caches have other rules.
+            "RIFee" | "DiscountedUsage" if !matches!(get(Column::Product), "" | "AmazonEC2") => {
+                LineKind::Other
+            }
             name => LineKind::from_name(name),
         };
         let usage = usage_type(get(Column::UsageType));
@@ -195,6 +199,10 @@ pub(crate) fn read(
                 instance_type: if is_machine { instance_type } else { "" },
                 operation: get(Column::Operation),
                 tenancy: usage.tenancy,
+                tier: match meter {
+                    Meter::Other => get(Column::ListRate),
+                    _ => "",
+                },
             },
         );
         let mut numbers = [""; NUMBERS];

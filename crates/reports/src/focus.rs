@@ -98,8 +98,11 @@ pub(crate) fn read(
         let is_plan = get(Column::DiscountType).starts_with("Savings");
         let usage = usage_type(get(Column::UsageType));
         let is_heavy = get(Column::UsageType).contains("HeavyUsage");
+        // Reservations of databases and caches have other rules.
+        let is_other_service = !is_plan && !matches!(get(Column::Service), "" | "AmazonEC2");
         let kind = match (get(Column::Category), get(Column::DiscountStatus)) {
             ("Usage", _) if discount.is_empty() => LineKind::Usage,
+            ("Usage" | "Purchase", _) if is_other_service => LineKind::Other,
             ("Usage", "Unused") => LineKind::Unused,
             ("Usage", _) if is_plan => LineKind::CoveredUsage,
             ("Usage", _) => LineKind::DiscountedUsage,
@@ -127,6 +130,10 @@ pub(crate) fn read(
                 instance_type: if is_machine { usage.detail } else { "" },
                 operation: get(Column::Operation),
                 tenancy: usage.tenancy,
+                tier: match meter {
+                    Meter::Other => get(Column::ListPrice),
+                    _ => "",
+                },
             },
         );
         let mut numbers = [""; NUMBERS];

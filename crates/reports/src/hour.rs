@@ -119,8 +119,8 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
     };
     let mut seen: HashSet<(u64, String)> = HashSet::new();
     let mut numbers: HashMap<(String, u32, u32, u32, Meter), usize> = HashMap::new();
-    let mut covered: BTreeMap<(u32, u32, u32), (Exact, Place)> = BTreeMap::new();
-    let mut negated: BTreeMap<(u32, u32, u32), (Exact, Place)> = BTreeMap::new();
+    let mut covered: BTreeMap<(u32, u32), (Exact, Place)> = BTreeMap::new();
+    let mut negated: BTreeMap<(u32, u32), (Exact, Place)> = BTreeMap::new();
     for line in lines {
         // Lines without a resource may be alike by chance.
         let has_name = !line.resource.is_empty() || line.kind == LineKind::PlanFee;
@@ -132,7 +132,7 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
             hour.found.push(found);
             continue;
         }
-        let group = (line.account, line.what, line.payer);
+        let group = (line.account, line.payer);
         match line.kind {
             LineKind::PlanFee | LineKind::Unused => hour.fee(&line),
             LineKind::Negation => add(&mut negated, group, &line),
@@ -166,7 +166,7 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
     hour
 }
 
-fn add(sums: &mut BTreeMap<(u32, u32, u32), (Exact, Place)>, group: (u32, u32, u32), line: &Line) {
+fn add(sums: &mut BTreeMap<(u32, u32), (Exact, Place)>, group: (u32, u32), line: &Line) {
     let sum = sums.entry(group).or_insert((Exact::ZERO, line.place));
     sum.0 = sum.0.plus(&line.or_zero(Number::Cost));
 }
@@ -259,11 +259,11 @@ impl Hour {
         number
     }
 
-    /// What plans cover is taken off the bill in the same hour: by account, usage and plan, as AWS groups it.
+    /// What plans cover is taken off the bill in the same hour: by account and plan.
     fn check_negations(
         &mut self,
-        covered: &BTreeMap<(u32, u32, u32), (Exact, Place)>,
-        negated: &BTreeMap<(u32, u32, u32), (Exact, Place)>,
+        covered: &BTreeMap<(u32, u32), (Exact, Place)>,
+        negated: &BTreeMap<(u32, u32), (Exact, Place)>,
     ) {
         let groups: std::collections::BTreeSet<_> = covered.keys().chain(negated.keys()).collect();
         for group in groups {
@@ -289,9 +289,9 @@ impl Hour {
                 mistake,
                 place,
                 account: group.0,
-                what: Some(group.1),
+                what: None,
                 resource: String::new(),
-                payer: group.2,
+                payer: group.1,
                 note: format!("covered ${}, taken off ${}", cost.decimal(6), taken.decimal(6)),
                 billed: cost.minus(&taken),
                 expected: Exact::ZERO,

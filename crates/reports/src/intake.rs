@@ -7,6 +7,7 @@ use veneer_billing::{Exact, HOUR, Interval, PlanKind, Priced};
 use crate::facts::{Facts, Plan, Reserved, ReservedFee};
 use crate::line::{LineKind, Number, RawLine};
 use crate::meter::Meter;
+use crate::rows::TIER;
 use crate::store::HourStore;
 use crate::time;
 
@@ -258,6 +259,6 @@ fn owner(arn: &str) -> Option<&str> {
 pub(crate) fn family(what: &Priced) -> &str {
     match what {
         Priced::Machine(machine) => veneer_billing::family_of(&machine.instance_type),
-        Priced::Usage { usage_type, .. } => usage_type,
+        Priced::Usage { usage_type, .. } => usage_type.split(TIER).next().unwrap_or_default(),
     }
 }

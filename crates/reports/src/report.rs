@@ -330,7 +330,7 @@ impl Summary {
         let mut notes = Vec::new();
         if self.long_periods > 0 {
             notes.push(format!(
-                "{} periods of the report are longer than an hour: their lines are checked one by one, but not replayed; export the report by the hour",
+                "{} period(s) of the report are longer than an hour: their lines are checked one by one, but not replayed; export the report by the hour",
                 self.long_periods
             ));
         }
@@ -450,7 +450,7 @@ fn describe(payer: u32, facts: &Facts) -> (String, u32, i64) {
             zone => format!(", zone {}", facts.words.word(zone)),
         };
         return (
-            format!("{} Reserved Instances for {thing}{zone}", one.count),
+            format!("{} × Reserved Instance for {thing}{zone}", one.count),
             one.account,
             one.term.end,
         );

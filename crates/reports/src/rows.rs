@@ -20,6 +20,9 @@ pub(crate) struct Rows<R> {
     record: StringRecord,
 }
 
+/// Stands between a usage type and its tier.
+pub(crate) const TIER: &str = " at $";
+
 /// What tells machines and other usage apart in a report.
 pub(crate) struct Thing<'a> {
     pub(crate) region: &'a str,
@@ -28,6 +31,8 @@ pub(crate) struct Thing<'a> {
     pub(crate) instance_type: &'a str,
     pub(crate) operation: &'a str,
     pub(crate) tenancy: Tenancy,
+    /// The list price of what has tiers, which are priced apart; empty for machines.
+    pub(crate) tier: &'a str,
 }
 
 impl<R: Read> Rows<R> {
@@ -100,6 +105,7 @@ impl ThingNumbers {
             thing.instance_type,
             thing.operation,
             thing.usage_type,
+            thing.tier,
         ] {
             self.key.push_str(part);
             self.key.push('\0');
@@ -118,7 +124,10 @@ impl Thing<'_> {
         if self.instance_type.is_empty() {
             return Priced::Usage {
                 region: self.region.to_owned(),
-                usage_type: self.usage_type.to_owned(),
+                usage_type: match self.tier {
+                    "" => self.usage_type.to_owned(),
+                    tier => format!("{}{TIER}{tier}", self.usage_type),
+                },
             };
         }
         Priced::Machine(Machine {

@@ -79,7 +79,7 @@ fn gzip_folders_and_several_files_are_read_alike() {
     let folder = tempfile::tempdir().unwrap();
     let text = report(false);
     let (header, rest) = text.split_once('\n').unwrap();
-    let (first, second) = rest.split_at(rest.find("Usage,2026-01-05T01").unwrap());
+    let (first, second) = rest.split_at(rest.find("SavingsPlanCoveredUsage,2026-01-05T01").unwrap());
     let (first, second) = (format!("{header}\n{first}"), format!("{header}\n{second}"));
     let plain = file(folder.path(), "a.csv", &first);
     let packed = folder.path().join("b.csv.gz");

@@ -133,9 +133,10 @@ pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     }
     paragraph(
         out,
-        match report.is_right() {
-            true => "The bill is as the rules say.",
-            false => "The bill is not as the rules say.",
+        match (report.is_right(), report.hours) {
+            (true, 0) => "No mistake was found in the lines; no hour was replayed.",
+            (true, _) => "The bill is as the rules say.",
+            (false, _) => "The bill is not as the rules say.",
         },
     )
 }
