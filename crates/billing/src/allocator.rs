@@ -57,6 +57,8 @@ pub(crate) enum Source<'a> {
     Line {
         first: &'a UsageLine,
         by_hour: BTreeMap<i64, Exact>,
+        /// Whether these are unused hours of a capacity reservation.
+        is_unused: bool,
     },
 }
 
@@ -79,7 +81,11 @@ impl<'a> Usage<'a> {
     }
 
     pub(crate) fn is_unused(&self) -> bool {
-        matches!(self.source, Source::Unused { .. })
+        match self.source {
+            Source::Instance { .. } => false,
+            Source::Unused { .. } => true,
+            Source::Line { is_unused, .. } => is_unused,
+        }
     }
 }
 
@@ -196,12 +202,13 @@ impl<'a> Allocator<'a> {
                     &first.purchase,
                 ),
                 Source::Unused { of, .. } => (&of.account, Some(&of.machine), None, &Purchase::OnDemand),
-                Source::Line { first, .. } => {
+                Source::Line { first, is_unused, .. } => {
                     let machine = match &first.what {
                         Priced::Machine(machine) => Some(machine),
                         Priced::Usage { .. } => None,
                     };
-                    (&first.account, machine, first.zone.as_ref(), &first.purchase)
+                    let zone = first.zone.as_ref().filter(|_| !is_unused);
+                    (&first.account, machine, zone, &first.purchase)
                 }
             };
             let number = classes.len();

@@ -43,6 +43,9 @@ impl Exact {
     /// Reads a decimal number such as `0.0309`, `-2` or `1.2e-3`.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
+        if let Some(short) = Self::parse_short(text) {
+            return Some(short);
+        }
         let (mantissa, exponent) = match text.split_once(['e', 'E']) {
             Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
             None => (text, 0),
@@ -69,6 +72,25 @@ impl Exact {
             (digits * ten, BigInt::from(1))
         };
         Some(Self::large(if is_negative { -top } else { top }, bottom))
+    }
+
+    /// Reads a decimal number of at most 30 digits without an exponent, as nearly all are.
+    fn parse_short(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix('-').unwrap_or(text);
+        let (mut top, mut bottom, mut count, mut has_point) = (0_i128, 1_i128, 0, false);
+        for byte in digits.bytes() {
+            match byte {
+                b'0'..=b'9' if count < 30 => {
+                    count += 1;
+                    top = top * 10 + i128::from(byte - b'0');
+                    bottom *= if has_point { 10 } else { 1 };
+                }
+                b'.' if !has_point => has_point = true,
+                _ => return None,
+            }
+        }
+        let top = if digits.len() < text.len() { -top } else { top };
+        (count > 0).then(|| Self::reduced(top, bottom))
     }
 
     /// The shortest decimal number that a double stands for: 0.1 is a tenth.

@@ -277,6 +277,8 @@ pub struct Organization {
     pub capacity_reservations: Vec<CapacityReservation>,
     /// Other usage.
     pub usage_lines: Vec<UsageLine>,
+    /// Hours of capacity reservations that no instance used, as a report has them: no `capacity_reservations` are needed for these.
+    pub unused_reservation_lines: Vec<UsageLine>,
     /// Reserved Instances.
     pub reserved_instances: Vec<ReservedInstances>,
     /// Savings Plans.

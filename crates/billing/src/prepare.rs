@@ -121,27 +121,18 @@ pub(crate) fn money_unit(organization: &Organization) -> i128 {
     unit
 }
 
-/// All usage in the order of ids, equal records merged.
-pub(crate) fn sources<'a>(
+/// The lines of usage, or those of unused hours of capacity reservations, equal ones merged.
+fn push_lines<'a>(
     organization: &'a Organization,
+    is_unused: bool,
+    sources: &mut Vec<Source<'a>>,
     problems: &mut BTreeSet<Problem>,
-) -> Vec<Source<'a>> {
-    let mut instances: Vec<&Instance> = organization.instances.iter().collect();
-    instances.retain(|one| match &one.purchase {
-        Purchase::Spot(price) | Purchase::CapacityBlock(price) if price.is_negative() => {
-            problems.insert(Problem::Negative { what: one.id.clone() });
-            false
-        }
-        _ => true,
-    });
-    instances.sort_unstable_by(|a, b| a.id.cmp(&b.id).then_with(|| kind(a).cmp(&kind(b))));
-    let mut sources: Vec<Source<'a>> = Vec::with_capacity(instances.len());
-    for group in instances.chunk_by(|a, b| a.id == b.id && kind(a) == kind(b)) {
-        let Some(first) = group.first() else { continue };
-        let running = union(group.iter().flat_map(|one| &one.running).copied().collect());
-        sources.push(Source::Instance { first, running });
-    }
-    let mut lines: Vec<&UsageLine> = organization.usage_lines.iter().collect();
+) {
+    let all = match is_unused {
+        false => &organization.usage_lines,
+        true => &organization.unused_reservation_lines,
+    };
+    let mut lines: Vec<&UsageLine> = all.iter().collect();
     lines.retain(|one| {
         let is_negative = one.quantity.is_negative()
             || match &one.purchase {
@@ -164,7 +155,36 @@ pub(crate) fn sources<'a>(
             let sum = by_hour.entry(one.at.div_euclid(HOUR)).or_default();
             *sum = sum.plus(&one.quantity);
         }
-        sources.push(Source::Line { first, by_hour });
+        sources.push(Source::Line {
+            first,
+            by_hour,
+            is_unused,
+        });
+    }
+}
+
+/// All usage in the order of ids, equal records merged.
+pub(crate) fn sources<'a>(
+    organization: &'a Organization,
+    problems: &mut BTreeSet<Problem>,
+) -> Vec<Source<'a>> {
+    let mut instances: Vec<&Instance> = organization.instances.iter().collect();
+    instances.retain(|one| match &one.purchase {
+        Purchase::Spot(price) | Purchase::CapacityBlock(price) if price.is_negative() => {
+            problems.insert(Problem::Negative { what: one.id.clone() });
+            false
+        }
+        _ => true,
+    });
+    instances.sort_unstable_by(|a, b| a.id.cmp(&b.id).then_with(|| kind(a).cmp(&kind(b))));
+    let mut sources: Vec<Source<'a>> = Vec::with_capacity(instances.len());
+    for group in instances.chunk_by(|a, b| a.id == b.id && kind(a) == kind(b)) {
+        let Some(first) = group.first() else { continue };
+        let running = union(group.iter().flat_map(|one| &one.running).copied().collect());
+        sources.push(Source::Instance { first, running });
+    }
+    for is_unused in [false, true] {
+        push_lines(organization, is_unused, &mut sources, problems);
     }
     let reservations = distinct(
         &organization.capacity_reservations,
@@ -178,7 +198,7 @@ pub(crate) fn sources<'a>(
     );
     sources.sort_by_key(|source| match source {
         Source::Instance { first, .. } => (first.id.as_str(), 0),
-        Source::Line { first, .. } => (first.id.as_str(), 1),
+        Source::Line { first, is_unused, .. } => (first.id.as_str(), 1 + i32::from(*is_unused)),
         Source::Unused { of, .. } => (of.id.as_str(), 2),
     });
     let mut users: HashMap<&str, Vec<usize>> = HashMap::new();

@@ -53,7 +53,8 @@ impl<'b> UsageBill<'b> {
         match &self.usage.source {
             Source::Instance { first, .. } => Covered::Instance(&first.machine),
             Source::Unused { of, .. } => Covered::UnusedReservation(&of.machine),
-            Source::Line { first, .. } => match &first.what {
+            Source::Line { first, is_unused, .. } => match &first.what {
+                Priced::Machine(machine) if *is_unused => Covered::UnusedReservation(machine),
                 Priced::Machine(machine) => Covered::Instance(machine),
                 Priced::Usage { usage_type, .. } => Covered::Usage(usage_type),
             },

@@ -6,12 +6,11 @@
     reason = "the test asks how many organizations there shall be"
 )]
 
-mod generated;
-mod reference;
 mod support;
 
-use generated::Chance;
 use veneer_billing::{Allocator, Bill, Organization};
+use veneer_billing_reference::generated::Chance;
+use veneer_billing_reference::{generated, reference};
 
 fn show(bill: &Bill<'_>) -> Vec<String> {
     let mut lines = Vec::new();

@@ -4,14 +4,13 @@
     reason = "a bill borrows from its allocator, so its methods are not general enough"
 )]
 
-mod generated;
 mod support;
 
 use std::collections::BTreeMap;
 
-use generated::Chance;
 use proptest::prelude::*;
 use veneer_billing::{Allocator, Bill, Exact, Instance, Interval, Moment, Organization, Priced, Purchase};
+use veneer_billing_reference::generated::{self, Chance};
 
 fn organization(seed: u64) -> Organization {
     generated::organization(&generated::spec(seed))

@@ -32,9 +32,10 @@ const VERSION: &str = concat!(
 );
 
 /// What a newcomer looks for first stands first. A command that is in none of the groups fails a test.
-const GROUPS: [(&str, &[&str]); 5] = [
+const GROUPS: [(&str, &[&str]); 6] = [
     ("Run", &["run", "export", "apply"]),
     ("Understand", &["explain", "simulate", "diagnose"]),
+    ("Money", &["savings", "reconcile"]),
     ("Check before you apply", &["lint", "convert"]),
     ("Install", &["crds", "iam-policy", "completions", "man"]),
     ("Look up and test", &["catalog", "snapshot", "chaos"]),
@@ -60,7 +61,9 @@ enum Command {
     IamPolicy(commands::iam_policy::IamPolicyArgs),
     Lint(commands::lint::LintArgs),
     Man(commands::man::ManArgs),
+    Reconcile(commands::reconcile::ReconcileArgs),
     Run(commands::run::RunArgs),
+    Savings(commands::savings::SavingsArgs),
     Simulate(commands::simulate::SimulateArgs),
     Snapshot(commands::snapshot::SnapshotArgs),
 }
@@ -109,7 +112,9 @@ impl Cli {
             Command::IamPolicy(args) => commands::iam_policy::run(args),
             Command::Lint(args) => commands::lint::run(args),
             Command::Man(args) => commands::man::run(args),
+            Command::Reconcile(args) => commands::reconcile::run(args),
             Command::Run(args) => commands::run::run(args),
+            Command::Savings(args) => commands::savings::run(args),
             Command::Simulate(args) => commands::simulate::run(args),
             Command::Snapshot(args) => commands::snapshot::run(args),
         }

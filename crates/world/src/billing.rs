@@ -127,7 +127,7 @@ fn plan_id(number: usize) -> String {
 }
 
 /// The organization of one hour: everything belongs to one account, and each plan has its own rates.
-fn organization(
+pub(crate) fn organization(
     commitments: &Commitments,
     used: &Used,
     hours: &Exact,

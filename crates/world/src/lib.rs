@@ -18,6 +18,7 @@ mod life;
 pub mod manifests;
 pub mod objects;
 pub mod picture;
+pub mod report;
 mod rival;
 pub mod rng;
 pub mod scenario;

@@ -20,6 +20,7 @@ use crate::chaos::Faults;
 use crate::cloud::{Cloud, State};
 use crate::manifests;
 use crate::objects::Objects;
+use crate::report::SettledHour;
 use crate::rival::Rival;
 use crate::scenario::{Scenario, ScenarioError};
 use crate::scheduler::{self, Scheduler};
@@ -118,6 +119,8 @@ pub struct World {
     lines: VecDeque<(Timestamp, String)>,
     /// Every line, if somebody wants them.
     pub history: Option<String>,
+    /// Every hour that was settled, if somebody wants a report of it.
+    pub ledger: Option<Vec<SettledHour>>,
 }
 
 /// The instance types of a scenario's region.
@@ -189,6 +192,7 @@ impl World {
             claims_changed: true,
             lines: VecDeque::new(),
             history: None,
+            ledger: None,
             scenario,
         };
         let manifests = world.scenario.objects.clone();
@@ -343,8 +347,21 @@ impl World {
         let (used, bill) = self.open_hour();
         self.statistics.bill.add(&bill);
         self.statistics.instance_hours(&used);
+        let (from, to) = (self.hour, self.now);
+        if let Some(ledger) = &mut self.ledger {
+            ledger.push(SettledHour { from, to, used });
+        }
         self.cloud.settled(self.now);
         self.hour = self.now;
+    }
+
+    /// The hour that runs, as far as it is over.
+    pub(crate) fn open_ledger_hour(&self) -> SettledHour {
+        SettledHour {
+            from: self.hour,
+            to: self.now,
+            used: self.cloud.usage(self.hour, self.now),
+        }
     }
 
     /// What everything has cost so far, the hour that runs included.

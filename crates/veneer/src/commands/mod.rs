@@ -12,6 +12,8 @@ pub(crate) mod export;
 pub(crate) mod iam_policy;
 pub(crate) mod lint;
 pub(crate) mod man;
+pub(crate) mod reconcile;
 pub(crate) mod run;
+pub(crate) mod savings;
 pub(crate) mod simulate;
 pub(crate) mod snapshot;

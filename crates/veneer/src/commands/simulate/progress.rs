@@ -14,6 +14,7 @@ const BETWEEN: Duration = Duration::from_millis(200);
 struct State {
     stage: Mutex<&'static str>,
     steps: AtomicUsize,
+    detail: Mutex<String>,
 }
 
 /// Shows the line until it is dropped, and then wipes it.
@@ -41,6 +42,12 @@ impl Progress {
     pub(crate) fn stage(&self, stage: &'static str) {
         *self.state.stage.lock().unwrap_or_else(PoisonError::into_inner) = stage;
         self.state.steps.store(0, Ordering::Relaxed);
+        self.detail(String::new());
+    }
+
+    /// How far the stage is, in words.
+    pub(crate) fn detail(&self, detail: String) {
+        *self.state.detail.lock().unwrap_or_else(PoisonError::into_inner) = detail;
     }
 
     /// One more step of the stage is done.
@@ -66,7 +73,13 @@ fn show(state: &State, stopped: &mpsc::Receiver<()>) {
     // Writing can only fail when nobody looks any more.
     while stopped.recv_timeout(wait) == Err(mpsc::RecvTimeoutError::Timeout) {
         let stage = *state.stage.lock().unwrap_or_else(PoisonError::into_inner);
+        let detail = state
+            .detail
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         let steps = match state.steps.load(Ordering::Relaxed) {
+            0 if !detail.is_empty() => format!(", {detail}"),
             0 => String::new(),
             steps => format!(", {steps} steps"),
         };

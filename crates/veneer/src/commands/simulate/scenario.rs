@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::panic::resume_unwind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use clap::Args;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use veneer_engine::instance_type::Catalogue;
+use veneer_reports::CurWriter;
 use veneer_world::picture::Summary;
 use veneer_world::{Scenario, Span, World, catalogue};
 
@@ -41,6 +42,10 @@ pub(super) struct ScenarioArgs {
     /// With --scenario: the distance of the points of the curves
     #[arg(long, value_name = "SPAN", default_value = "1h", requires = "scenario")]
     step: Span,
+
+    /// With --scenario: also writes its bill as a Cost and Usage Report (CSV), for veneer reconcile
+    #[arg(long, value_name = "FILE", requires = "scenario")]
+    cur: Option<PathBuf>,
 }
 
 /// One point of the curves.
@@ -84,6 +89,12 @@ pub(super) fn run(args: &ScenarioArgs, format: Format) -> Result<ExitCode> {
     if matches!(format, Format::Markdown) {
         bail!("-o markdown does not show scenarios; use table, json or yaml");
     }
+    if args.cur.is_some() && scenario.start.as_second() % 3600 != 0 {
+        bail!(
+            "--cur: bills are by the clock hour, but the scenario starts at {}; let it start with an hour",
+            scenario.start
+        );
+    }
     let mut variants = vec![("as it is".to_owned(), Vec::new())];
     for path in &args.compare {
         let name = path.display().to_string();
@@ -97,8 +108,18 @@ pub(super) fn run(args: &ScenarioArgs, format: Format) -> Result<ExitCode> {
         variants.push((name, manifests));
     }
     let mut played = Vec::new();
-    for (name, manifests) in &variants {
-        played.push(play(name, &scenario, &catalogue, seed, args.step.0, manifests)?);
+    for (number, (name, manifests)) in variants.iter().enumerate() {
+        // The report is that of the scenario as it is.
+        let cur = args.cur.as_deref().filter(|_| number == 0);
+        played.push(play(
+            name,
+            &scenario,
+            &catalogue,
+            seed,
+            args.step.0,
+            manifests,
+            cur,
+        )?);
     }
     let mut out = output::stdout();
     match format {
@@ -118,8 +139,10 @@ fn play(
     seed: u64,
     step: SignedDuration,
     manifests: &[serde_json::Value],
+    cur: Option<&Path>,
 ) -> Result<Played> {
     let mut world = World::new(Arc::clone(scenario), Arc::clone(catalogue), seed)?;
+    world.ledger = cur.map(|_| Vec::new());
     let mut twin = world.unsteered()?;
     for manifest in manifests {
         world.apply(manifest).with_context(|| variant.to_owned())?;
@@ -151,10 +174,24 @@ fn play(
     for (point, paid) in points.iter_mut().zip(unsteered) {
         point.paid_without_steering = paid;
     }
+    if let Some(path) = cur {
+        write_report(path, &world)?;
+    }
     Ok(Played {
         variant: variant.to_owned(),
         summary: world.summary(Some(&twin)),
         points,
+    })
+}
+
+/// Writes the bill of a world.
+fn write_report(path: &Path, world: &World) -> Result<()> {
+    output::replace_file(path, |out| {
+        let mut writer = CurWriter::new(out)?;
+        for line in world.report() {
+            writer.write(&line)?;
+        }
+        Ok(writer.finish()?)
     })
 }
 

@@ -1,29 +1,21 @@
 //! Organizations made by chance, as plain numbers and words: the allocator and the second implementation each read them in their own way.
 //!
 //! Few types, prices and amounts, so that usage and commitments meet, savings are equal, and commitments are used up.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests fail the test; each test file uses a part of them"
-)]
 
 use veneer_billing::{
     CapacityReservation, Exact, HOUR, Instance, Interval, Machine, Organization, PlanKind, Platform, Priced,
     Purchase, ReservedInstances, SavingsPlan, Sharing, SharingMode, State, Tenancy, UsageLine,
 };
 
-pub(crate) const START: i64 = 472_222 * HOUR;
+pub const START: i64 = 472_222 * HOUR;
 /// Money is counted in millionths.
-pub(crate) const MILLION: i64 = 1_000_000;
+pub const MILLION: i64 = 1_000_000;
 
 /// Random numbers (SplitMix64).
-pub(crate) struct Chance(pub(crate) u64);
+pub struct Chance(pub u64);
 
 impl Chance {
-    pub(crate) fn next(&mut self) -> u64 {
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -31,23 +23,23 @@ impl Chance {
         z ^ (z >> 31)
     }
 
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound.max(1) as u64) as usize
     }
 
-    pub(crate) fn between(&mut self, from: i64, to: i64) -> i64 {
+    pub fn between(&mut self, from: i64, to: i64) -> i64 {
         from + self.below((to - from + 1) as usize) as i64
     }
 
-    pub(crate) fn one_in(&mut self, bound: usize) -> bool {
+    pub fn one_in(&mut self, bound: usize) -> bool {
         self.below(bound) == 0
     }
 
-    pub(crate) fn pick<T: Clone>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Clone>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())].clone()
     }
 
-    pub(crate) fn shuffle<T>(&mut self, list: &mut [T]) {
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
         for at in (1..list.len()).rev() {
             list.swap(at, self.below(at + 1));
         }
@@ -83,7 +75,7 @@ const LINES: [&str; 3] = ["Fargate-vCPU", "Fargate-GB", "Lambda-GB-Second"];
 const PRICES: [i64; 8] = [MILLION, 2 * MILLION, 4 * MILLION, MILLION, 96_000, 3_100, 40, 0];
 /// What is paid under a plan, in percent of the price.
 const SHARES: [i64; 9] = [72, 72, 60, 50, 50, 28, 100, 0, 120];
-pub(crate) const STATES: [&str; 8] = [
+pub const STATES: [&str; 8] = [
     "active",
     "queued",
     "retired",
@@ -95,15 +87,15 @@ pub(crate) const STATES: [&str; 8] = [
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Kind {
-    pub(crate) region: &'static str,
-    pub(crate) instance_type: &'static str,
-    pub(crate) platform: usize,
-    pub(crate) tenancy: usize,
+pub struct Kind {
+    pub region: &'static str,
+    pub instance_type: &'static str,
+    pub platform: usize,
+    pub tenancy: usize,
 }
 
 impl Kind {
-    pub(crate) fn name(&self) -> String {
+    pub fn name(&self) -> String {
         format!(
             "{}/{}/{}/{}",
             self.region, self.instance_type, self.platform, self.tenancy
@@ -112,86 +104,86 @@ impl Kind {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Ran {
-    pub(crate) id: String,
-    pub(crate) account: usize,
-    pub(crate) zone: usize,
-    pub(crate) kind: Kind,
+pub struct Ran {
+    pub id: String,
+    pub account: usize,
+    pub zone: usize,
+    pub kind: Kind,
     /// 0 on demand, 1 spot, 2 capacity block.
-    pub(crate) purchase: usize,
-    pub(crate) own_price: i64,
-    pub(crate) reservation: Option<usize>,
-    pub(crate) running: Vec<(i64, i64)>,
+    pub purchase: usize,
+    pub own_price: i64,
+    pub reservation: Option<usize>,
+    pub running: Vec<(i64, i64)>,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Capacity {
-    pub(crate) account: usize,
-    pub(crate) zone: usize,
-    pub(crate) kind: Kind,
-    pub(crate) count: i64,
-    pub(crate) active: (i64, i64),
+pub struct Capacity {
+    pub account: usize,
+    pub zone: usize,
+    pub kind: Kind,
+    pub count: i64,
+    pub active: (i64, i64),
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Other {
-    pub(crate) id: String,
-    pub(crate) account: usize,
-    pub(crate) region: &'static str,
-    pub(crate) usage_type: &'static str,
+pub struct Other {
+    pub id: String,
+    pub account: usize,
+    pub region: &'static str,
+    pub usage_type: &'static str,
     /// Of hours of instances: what and in which zone.
-    pub(crate) kind: Option<(Kind, usize)>,
+    pub kind: Option<(Kind, usize)>,
     /// Whether it is spot, and for how much.
-    pub(crate) spot: Option<i64>,
-    pub(crate) at: i64,
-    pub(crate) quantity: i64,
+    pub spot: Option<i64>,
+    pub at: i64,
+    pub quantity: i64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Reserved {
-    pub(crate) id: String,
-    pub(crate) account: usize,
-    pub(crate) zone: Option<usize>,
-    pub(crate) kind: Kind,
-    pub(crate) count: i64,
-    pub(crate) term: (i64, i64),
-    pub(crate) state: usize,
-    pub(crate) upfront: i64,
-    pub(crate) hourly: i64,
+pub struct Reserved {
+    pub id: String,
+    pub account: usize,
+    pub zone: Option<usize>,
+    pub kind: Kind,
+    pub count: i64,
+    pub term: (i64, i64),
+    pub state: usize,
+    pub upfront: i64,
+    pub hourly: i64,
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct Plan {
-    pub(crate) id: String,
-    pub(crate) account: usize,
-    pub(crate) family: Option<(&'static str, &'static str)>,
-    pub(crate) commitment: i64,
-    pub(crate) card: usize,
-    pub(crate) term: (i64, i64),
-    pub(crate) state: usize,
+pub struct Plan {
+    pub id: String,
+    pub account: usize,
+    pub family: Option<(&'static str, &'static str)>,
+    pub commitment: i64,
+    pub card: usize,
+    pub term: (i64, i64),
+    pub state: usize,
 }
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spec {
+pub struct Spec {
     /// 0 off, 1 organization, 2 prioritized, 3 restricted.
-    pub(crate) mode: usize,
-    pub(crate) groups: Vec<Option<usize>>,
-    pub(crate) excluded: Vec<bool>,
-    pub(crate) ran: Vec<Ran>,
-    pub(crate) capacity: Vec<Capacity>,
-    pub(crate) other: Vec<Other>,
-    pub(crate) reserved: Vec<Reserved>,
-    pub(crate) plans: Vec<Plan>,
+    pub mode: usize,
+    pub groups: Vec<Option<usize>>,
+    pub excluded: Vec<bool>,
+    pub ran: Vec<Ran>,
+    pub capacity: Vec<Capacity>,
+    pub other: Vec<Other>,
+    pub reserved: Vec<Reserved>,
+    pub plans: Vec<Plan>,
     /// Millionths by name.
-    pub(crate) prices: Vec<(String, i64)>,
-    pub(crate) cards: Vec<Vec<(String, i64)>>,
+    pub prices: Vec<(String, i64)>,
+    pub cards: Vec<Vec<(String, i64)>>,
 }
 
-pub(crate) fn zone_name(region: &str, zone: usize) -> String {
+pub fn zone_name(region: &str, zone: usize) -> String {
     format!("{region}{}", ["a", "b"][zone])
 }
 
-pub(crate) fn line_name(region: &str, usage_type: &str) -> String {
+pub fn line_name(region: &str, usage_type: &str) -> String {
     format!("{region}/{usage_type}")
 }
 
@@ -236,7 +228,7 @@ fn running(chance: &mut Chance) -> Vec<(i64, i64)> {
 }
 
 /// The organization of a number.
-pub(crate) fn spec(seed: u64) -> Spec {
+pub fn spec(seed: u64) -> Spec {
     let chance = &mut Chance(seed.wrapping_mul(0xA24B_AED4_963E_E407));
     let accounts = 1 + chance.below(4);
     let mut kinds = Vec::new();
@@ -423,11 +415,11 @@ impl Kind {
     }
 }
 
-pub(crate) fn account_name(number: usize) -> String {
+pub fn account_name(number: usize) -> String {
     format!("account-{number}")
 }
 
-pub(crate) fn capacity_name(number: usize) -> String {
+pub fn capacity_name(number: usize) -> String {
     format!("cr-{number}")
 }
 
@@ -462,7 +454,7 @@ fn table(spec: &Spec, list: &[(String, i64)]) -> veneer_billing::PriceTable {
 }
 
 /// As the allocator reads it.
-pub(crate) fn organization(spec: &Spec) -> Organization {
+pub fn organization(spec: &Spec) -> Organization {
     let interval = |(start, end): (i64, i64)| Interval::new(start, end);
     let mut organization = Organization {
         sharing: Sharing {

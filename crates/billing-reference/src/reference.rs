@@ -1,14 +1,6 @@
 //! The bill of an hour once more, slowly: every second is counted, every pair of a commitment and usage is written down with what decides its
 //! place, the list is sorted, and each pair takes what it can get. It shares no code with the allocator: its own fractions, sizes and
 //! matching, from the text of the rules.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic,
-    clippy::indexing_slicing,
-    reason = "helpers of tests fail the test; each test file uses a part of them"
-)]
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,10 +12,10 @@ use crate::generated::{Kind, MILLION, START, STATES, Spec, account_name, capacit
 
 /// A fraction, reduced when it is shown or compared.
 #[derive(Clone, Debug)]
-pub(crate) struct Fraction(BigInt, BigInt);
+pub struct Fraction(BigInt, BigInt);
 
 impl Fraction {
-    pub(crate) fn new(top: i64, bottom: i64) -> Self {
+    pub fn new(top: i64, bottom: i64) -> Self {
         Self(BigInt::from(top), BigInt::from(bottom)).reduce()
     }
     fn reduce(self) -> Self {
@@ -36,20 +28,33 @@ impl Fraction {
         }
         Self(self.0 / &a, self.1 / &a)
     }
-    fn add(&self, other: &Self) -> Self {
+    pub fn add(&self, other: &Self) -> Self {
         Self(&self.0 * &other.1 + &other.0 * &self.1, &self.1 * &other.1).reduce()
     }
-    fn sub(&self, other: &Self) -> Self {
+    pub fn sub(&self, other: &Self) -> Self {
         Self(&self.0 * &other.1 - &other.0 * &self.1, &self.1 * &other.1).reduce()
     }
-    fn mul(&self, other: &Self) -> Self {
+    pub fn mul(&self, other: &Self) -> Self {
         Self(&self.0 * &other.0, &self.1 * &other.1).reduce()
     }
-    fn div(&self, other: &Self) -> Self {
+    pub fn div(&self, other: &Self) -> Self {
         Self(&self.0 * &other.1, &self.1 * &other.0).reduce()
     }
-    fn is_zero(&self) -> bool {
+    pub fn is_zero(&self) -> bool {
         self.0 == BigInt::from(0)
+    }
+}
+
+impl Fraction {
+    /// Ten decimals, as a report has them; a half is rounded up.
+    pub fn decimal(&self) -> String {
+        let (top, bottom) = (&self.0, &self.1);
+        let is_negative = *top < BigInt::from(0);
+        let top = if is_negative { -top.clone() } else { top.clone() };
+        let scaled = (top * 20_000_000_000_i64 + bottom) / (bottom * 2_i64);
+        let (whole, rest) = (&scaled / 10_000_000_000_i64, &scaled % 10_000_000_000_i64);
+        let sign = if is_negative { "-" } else { "" };
+        format!("{sign}{whole}.{:0>10}", rest.to_string())
     }
 }
 
@@ -80,7 +85,7 @@ impl fmt::Display for Fraction {
 }
 
 /// Rules 5 and 6, as a fraction of AWS's unit.
-fn factor(instance_type: &str) -> Option<Fraction> {
+pub fn factor(instance_type: &str) -> Option<Fraction> {
     let (family, size) = instance_type.split_once('.')?;
     let small = [
         ("nano", 1, 4),
@@ -112,7 +117,7 @@ fn factor(instance_type: &str) -> Option<Fraction> {
 }
 
 /// Rule 3.
-fn is_flexible(kind: &Kind) -> bool {
+pub fn is_flexible(kind: &Kind) -> bool {
     let excluded = "g4ad g4dn g5 g5g g6 g6e g6f gr6 gr6f hpc7a p5 inf1 inf2 u7i-6tb u7i-8tb";
     let family = kind.instance_type.split('.').next().unwrap();
     kind.platform == 0
@@ -139,29 +144,33 @@ fn reach(spec: &Spec, owner: usize, user: usize) -> Option<i32> {
 }
 
 /// Something used in the hour. A unit of other usage counts as an hour.
-struct Used {
-    id: String,
+#[derive(Clone, Debug)]
+pub struct Used {
+    pub id: String,
     /// Its place in the order of ids.
     order: (String, i32, String, String, String, usize, i64, usize, String),
-    account: usize,
-    zone: usize,
-    kind: Option<Kind>,
-    name: String,
-    is_unused: bool,
-    is_eligible: bool,
-    own_price: Option<i64>,
-    hours: Fraction,
-    left: Fraction,
-    shares: Vec<(String, Fraction)>,
+    pub account: usize,
+    pub zone: usize,
+    pub kind: Option<Kind>,
+    pub name: String,
+    pub is_unused: bool,
+    pub is_eligible: bool,
+    /// Of spot and capacity blocks, in millionths.
+    pub own_price: Option<i64>,
+    pub hours: Fraction,
+    /// What no commitment pays.
+    pub left: Fraction,
+    /// Who pays how many hours.
+    pub shares: Vec<(String, Fraction)>,
 }
 
-fn seconds(intervals: &[(i64, i64)]) -> i64 {
-    let all = START..START + 3600;
+fn seconds(hour: i64, intervals: &[(i64, i64)]) -> i64 {
+    let all = hour..hour + 3600;
     all.filter(|second| intervals.iter().any(|(from, to)| from <= second && second < to))
         .count() as i64
 }
 
-fn usages(spec: &Spec) -> Vec<Used> {
+fn usages(spec: &Spec, hour: i64) -> Vec<Used> {
     let mut found: BTreeMap<_, (Vec<(i64, i64)>, usize)> = BTreeMap::new();
     for (number, one) in spec.ran.iter().enumerate() {
         // The words that tell apart what one instance was in the hour.
@@ -186,14 +195,14 @@ fn usages(spec: &Spec) -> Vec<Used> {
     let mut all = Vec::new();
     for (order, (running, number)) in found {
         let one = &spec.ran[number];
-        let seconds = seconds(&running);
+        let seconds = seconds(hour, &running);
         if let Some(reservation) = one.reservation {
             let active = spec.capacity.get(reservation).map_or((0, 0), |of| of.active);
             let inside = running
                 .iter()
                 .map(|(from, to)| (*from.max(&active.0), *to.min(&active.1)));
             let inside: Vec<(i64, i64)> = inside.collect();
-            *by_reservation.entry(reservation).or_default() += self::seconds(&inside);
+            *by_reservation.entry(reservation).or_default() += self::seconds(hour, &inside);
         }
         all.push(Used {
             id: one.id.clone(),
@@ -212,7 +221,7 @@ fn usages(spec: &Spec) -> Vec<Used> {
     }
     let mut lines: BTreeMap<_, (Fraction, usize)> = BTreeMap::new();
     for (number, one) in spec.other.iter().enumerate() {
-        if one.at >= START && one.at < START + 3600 {
+        if one.at >= hour && one.at < hour + 3600 {
             // Without a zone comes before with one, machines before other usage.
             let (zone, what) = match &one.kind {
                 Some((kind, zone)) => {
@@ -250,7 +259,7 @@ fn usages(spec: &Spec) -> Vec<Used> {
     }
     for (number, one) in spec.capacity.iter().enumerate() {
         let used = by_reservation.get(&number).copied().unwrap_or_default();
-        let unused = (seconds(&[one.active]) * one.count - used).max(0);
+        let unused = (seconds(hour, &[one.active]) * one.count - used).max(0);
         let id = capacity_name(number);
         all.push(Used {
             order: (
@@ -282,12 +291,25 @@ fn usages(spec: &Spec) -> Vec<Used> {
 }
 
 /// A commitment in the hour: what it has in its own units, and what a unit costs.
-struct Committed {
-    id: String,
+#[derive(Clone, Debug)]
+pub struct Committed {
+    pub id: String,
     end: i64,
-    capacity: Fraction,
-    left: Fraction,
-    unit_cost: Fraction,
+    /// Size-hours of Reserved Instances, dollars of a plan.
+    pub capacity: Fraction,
+    pub left: Fraction,
+    /// Dollars for a unit of capacity.
+    pub unit_cost: Fraction,
+    /// How much of the capacity one Reserved Instance is for an hour; 1 for a plan.
+    pub own: Fraction,
+    pub is_plan: bool,
+}
+
+/// The bill of one hour.
+pub struct Hour {
+    pub usages: Vec<Used>,
+    pub committed: Vec<Committed>,
+    reserved: usize,
 }
 
 /// What decides the place of a pair, in this order.
@@ -308,9 +330,15 @@ struct Place {
     usage: usize,
 }
 
-/// One line for each usage and each commitment, and one for the totals.
-pub(crate) fn bill(spec: &Spec) -> Vec<String> {
-    let mut usages = usages(spec);
+/// One line for each usage and each commitment of the first hour, and one for the totals.
+pub fn bill(spec: &Spec) -> Vec<String> {
+    let hour = hour(spec, START);
+    show(spec, &hour.usages, hour.committed, hour.reserved)
+}
+
+/// Bills the clock hour that begins at a second.
+pub fn hour(spec: &Spec, hour: i64) -> Hour {
+    let mut usages = usages(spec, hour);
     usages.sort_by(|a, b| a.order.cmp(&b.order));
     let mut committed: Vec<Committed> = Vec::new();
     let mut pairs: Vec<(Place, usize, Fraction)> = Vec::new();
@@ -322,7 +350,7 @@ pub(crate) fn bill(spec: &Spec) -> Vec<String> {
         .iter()
         .filter(|one| counts(one.state) && seen.insert(one.id.clone()))
     {
-        let active = seconds(&[one.term]);
+        let active = seconds(hour, &[one.term]);
         if active == 0 {
             continue;
         }
@@ -380,6 +408,8 @@ pub(crate) fn bill(spec: &Spec) -> Vec<String> {
             left: capacity.clone(),
             capacity,
             unit_cost: fees.div(&own),
+            own,
+            is_plan: false,
         });
     }
     let reserved = committed.len();
@@ -393,7 +423,7 @@ pub(crate) fn bill(spec: &Spec) -> Vec<String> {
         .iter()
         .filter(|one| counts(one.state) && seen.insert(one.id.clone()))
     {
-        let active = seconds(&[one.term]);
+        let active = seconds(hour, &[one.term]);
         if active == 0 {
             continue;
         }
@@ -437,6 +467,8 @@ pub(crate) fn bill(spec: &Spec) -> Vec<String> {
             left: capacity.clone(),
             capacity,
             unit_cost: Fraction::new(1, 1),
+            own: Fraction::new(1, 1),
+            is_plan: true,
         });
     }
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
@@ -453,7 +485,11 @@ pub(crate) fn bill(spec: &Spec) -> Vec<String> {
         one.left = one.left.sub(&covered.mul(&needed_for_one));
         usage.shares.push((one.id.clone(), covered));
     }
-    show(spec, &usages, committed, reserved)
+    Hour {
+        usages,
+        committed,
+        reserved,
+    }
 }
 
 fn show(spec: &Spec, usages: &[Used], committed: Vec<Committed>, reserved: usize) -> Vec<String> {
