@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::ResourceExt;
+use veneer_engine::provision::refusal;
 
 /// When objects were seen to change, in order.
 #[derive(Debug, Default)]
@@ -25,12 +26,7 @@ impl Trace {
         let name = pod.name_any();
         self.note("pod", &name, "created", "");
         let status = pod.status.as_ref();
-        let conditions = status.and_then(|status| status.conditions.as_deref());
-        let refused = conditions
-            .unwrap_or_default()
-            .iter()
-            .find(|one| one.type_ == "PodScheduled" && one.status == "False");
-        if let Some(refused) = refused {
+        if let Some(refused) = refusal(status) {
             self.note(
                 "pod",
                 &name,

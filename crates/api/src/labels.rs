@@ -130,6 +130,9 @@ pub mod veneer {
     /// puts it in the place of `status.nominatedNodeName` where that is our own, since a pod that others nominated needs
     /// nothing from us.
     pub const NOMINATED: &str = "veneer.io/nominated-node";
+    /// On a pod in a snapshot, never on one in a cluster: how many of its preferences and OR-ed terms a driver did not keep, since they
+    /// are beyond what counts.
+    pub const LEFT_OUT: &str = "veneer.io/demands-left-out";
     /// On a NodeClaim that was launched because kube-scheduler refuses pods on the nodes that they were expected on: which
     /// pods, as a number.
     pub const REFUSED_CLASS: &str = "veneer.io/refused-class";

@@ -23,6 +23,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::{debug, warn};
+use veneer_engine::backoff::Backoff;
 
 use crate::call::{Call, Service};
 use crate::endpoint;
@@ -257,7 +258,8 @@ impl Client {
     ) -> Result<String, Error> {
         let url = format!("{}{path}", self.endpoint(call.service()));
         let Patience { attempts, pause, .. } = self.patience;
-        let (mut pause, longest) = pause;
+        let pauses = Backoff::doubling(pause.0, pause.1);
+        let mut pause = pauses.first();
         let mut corrected = false;
         let mut attempt = 0;
         loop {
@@ -287,7 +289,7 @@ impl Client {
                 warn!(%error, attempt, ?wait, "AWS asks to wait");
             }
             tokio::time::sleep(wait).await;
-            pause = longest.min(pause * 2);
+            pause = pauses.after(pause);
         }
     }
 

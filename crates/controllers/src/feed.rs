@@ -3,7 +3,6 @@
 //! Unlike kube's watcher it tells when the API server was last heard of (a quiet watch is not a dead one), it asks for pages
 //! of bounded size, and it notices versions that go back: then etcd was restored, and everything is listed anew.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use veneer_engine::backoff::{Backoff, jittered};
 
 use crate::observe::chain;
 
@@ -35,8 +35,8 @@ pub(crate) struct Timing {
     pub(crate) answer: Duration,
     /// A watch that brings nothing, not even a bookmark, for so long is begun again.
     pub(crate) idle: Duration,
-    /// The pause after a failure: at first, and at most.
-    pub(crate) pause: (Duration, Duration),
+    /// The pauses after failures.
+    pub(crate) pauses: Backoff,
 }
 
 impl Default for Timing {
@@ -44,7 +44,7 @@ impl Default for Timing {
         Self {
             answer: Duration::from_secs(30),
             idle: Duration::from_secs(120),
-            pause: (Duration::from_millis(500), Duration::from_secs(30)),
+            pauses: Backoff::doubling(Duration::from_millis(500), Duration::from_secs(30)),
         }
     }
 }
@@ -293,13 +293,9 @@ impl Feed {
 
     /// Waits after a failure: longer after each, and not as long as those who follow other kinds.
     async fn pause(&self, progress: &mut Progress) {
-        let (least, most) = self.timing.pause;
-        let full = least.saturating_mul(1 << progress.failures.min(10)).min(most);
-        let mut hasher = DefaultHasher::new();
-        (&self.url, progress.failures).hash(&mut hasher);
-        let part = u32::try_from(hasher.finish() % 512).unwrap_or_default();
+        let pause = jittered(self.timing.pauses.nth(progress.failures), &self.url);
         progress.failures = progress.failures.saturating_add(1);
-        sleep(full * (512 + part) / 1024).await;
+        sleep(pause).await;
     }
 }
 

@@ -17,6 +17,7 @@ use veneer_engine::overlay::Verdict;
 use veneer_engine::overlay::status::Plan;
 
 use crate::pass::Evaluated;
+use crate::serve::Health;
 use crate::standalone::Meters;
 use crate::watch_ages::WatchAges;
 
@@ -73,6 +74,12 @@ impl Metrics {
             steering,
             watches,
         }
+    }
+
+    /// The readiness of the process whose watches these metrics show.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        Health::new(&self.watches)
     }
 
     /// What `/metrics` answers.

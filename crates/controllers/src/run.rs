@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{info, warn};
+use veneer_engine::backoff::Backoff;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::overlay::status::{Owner, Policy};
 
@@ -26,8 +27,8 @@ use crate::{Health, Metrics, Server, steer, verdicts};
 pub(crate) const COALESCE: Duration = Duration::from_millis(5);
 /// How long the writes of a pass may take once the process shall end.
 const GRACE: Duration = Duration::from_secs(5);
-/// When a failed write is tried again: at first, and at most.
-pub(crate) const RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// When a failed write is tried again.
+pub(crate) const RETRY: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(30));
 
 /// Who provisions nodes, and so who owns the conditions of overlays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ impl Settings {
     pub fn new(mode: Mode, provider: Provider, catalogue: Arc<Catalogue>) -> Self {
         let metrics = Metrics::new();
         Self {
-            health: Health::new(&metrics.watches),
+            health: metrics.health(),
             metrics,
             mode,
             provider,

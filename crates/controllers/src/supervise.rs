@@ -7,11 +7,12 @@ use std::time::Duration;
 use futures::FutureExt;
 use tokio::time::sleep;
 use tracing::error;
+use veneer_engine::backoff::Backoff;
 
 use crate::standalone::Meters;
 
-/// The pause before a task that panicked begins again: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+/// The pauses before a task that panicked begins again.
+const PAUSES: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(60));
 
 /// What a panic said.
 fn words(panic: &(dyn Any + Send)) -> String {
@@ -43,10 +44,10 @@ pub(crate) async fn restarted<F: Future<Output = ()>>(
     meters: &Meters,
     mut begin: impl FnMut() -> F,
 ) {
-    let mut pause = PAUSE.0;
+    let mut pause = PAUSES.first();
     while caught(task, meters, begin()).await.is_err() {
         sleep(pause).await;
-        pause = PAUSE.1.min(pause * 2);
+        pause = PAUSES.after(pause);
     }
 }
 

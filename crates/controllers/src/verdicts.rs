@@ -29,18 +29,18 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         failing: BTreeMap::new(),
         settings: Arc::clone(&settings),
     };
-    let mut retry = RETRY.0;
+    let mut retry = RETRY.first();
     loop {
         let outcome = controller.pass(&watches.snapshot()).await?;
         if settings.once {
             return outcome.into_result();
         }
         let retry_in = if outcome.failures.is_empty() {
-            retry = RETRY.0;
+            retry = RETRY.first();
             None
         } else {
             let delay = retry;
-            retry = RETRY.1.min(retry * 2);
+            retry = RETRY.after(retry);
             Some(delay)
         };
         let look_again_in = outcome.look_again.map(|at| {

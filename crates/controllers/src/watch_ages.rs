@@ -21,6 +21,18 @@ type Key = (&'static str, String);
 struct Watch {
     heard: Instant,
     failing: Option<(Instant, String)>,
+    /// Whether the work goes on without it.
+    is_optional: bool,
+}
+
+impl Watch {
+    const fn begun(now: Instant) -> Self {
+        Self {
+            heard: now,
+            failing: None,
+            is_optional: false,
+        }
+    }
 }
 
 /// The watches of one process.
@@ -73,6 +85,21 @@ impl WatchAges {
         self.lock().dead_after = limit;
     }
 
+    /// Work goes on without this watch: metrics show it, and it is never among the dead ones.
+    pub(crate) fn set_optional(&self, who: &'static str, kind: &str) {
+        let watches = &mut self.lock().watches;
+        let watch = watches.entry((who, kind.to_owned()));
+        watch.or_insert_with(|| Watch::begun(Instant::now())).is_optional = true;
+    }
+
+    /// Whether a watch, optional or not, has failed for so long that it is dead.
+    pub(crate) fn is_dead(&self, who: &'static str, kind: &str) -> bool {
+        let known = self.lock();
+        let watch = known.watches.get(&(who, kind.to_owned()));
+        let failing = watch.and_then(|watch| watch.failing.as_ref());
+        failing.is_some_and(|(since, _)| since.elapsed() >= known.dead_after)
+    }
+
     /// The watch works. Says whether it did not before.
     pub(crate) fn works(&self, who: &'static str, kind: &str) -> bool {
         let now = Instant::now();
@@ -83,11 +110,7 @@ impl WatchAges {
                 watch.failing.take().is_some()
             }
             None => {
-                let watch = Watch {
-                    heard: now,
-                    failing: None,
-                };
-                watches.insert((who, kind.to_owned()), watch);
+                watches.insert((who, kind.to_owned()), Watch::begun(now));
                 false
             }
         }
@@ -97,10 +120,8 @@ impl WatchAges {
     pub(crate) fn fails(&self, who: &'static str, kind: &str, error: &str) -> bool {
         let now = Instant::now();
         let watches = &mut self.lock().watches;
-        let watch = watches.entry((who, kind.to_owned())).or_insert(Watch {
-            heard: now,
-            failing: None,
-        });
+        let watch = watches.entry((who, kind.to_owned()));
+        let watch = watch.or_insert_with(|| Watch::begun(now));
         match &mut watch.failing {
             Some((_, known)) if known == error => false,
             Some((_, known)) => {
@@ -119,7 +140,7 @@ impl WatchAges {
         self.lock().watches.retain(|(known, _), _| *known != who);
     }
 
-    /// The watches that are dead, the oldest first.
+    /// The watches that are dead and cannot be done without, the oldest first.
     pub(crate) fn dead(&self, who: Option<&'static str>) -> Vec<DeadWatch> {
         let now = Instant::now();
         let known = self.lock();
@@ -127,7 +148,7 @@ impl WatchAges {
         let mut dead: Vec<DeadWatch> = known
             .watches
             .iter()
-            .filter(|((known, _), _)| who.is_none_or(|who| who == *known))
+            .filter(|((known, _), watch)| !watch.is_optional && who.is_none_or(|who| who == *known))
             .filter_map(|((_, kind), watch)| {
                 let (since, error) = watch.failing.as_ref()?;
                 let age = now.duration_since(*since);
@@ -209,5 +230,19 @@ mod tests {
         ages.fails("provisioning", "Pod", "forbidden");
         ages.forget("provisioning");
         assert!(dead(None).is_empty());
+    }
+
+    #[test]
+    fn a_watch_that_can_be_done_without_is_never_among_the_dead() {
+        let ages = WatchAges::default();
+        ages.set_dead_after(Duration::ZERO);
+        ages.set_optional("provisioning", "Job");
+        assert!(!ages.is_dead("provisioning", "Job"));
+        assert!(ages.fails("provisioning", "Job", "forbidden"));
+        assert!(!ages.fails("provisioning", "Job", "forbidden"));
+        assert!(ages.is_dead("provisioning", "Job"));
+        assert!(ages.dead(None).is_empty());
+        assert!(ages.works("provisioning", "Job"));
+        assert!(!ages.is_dead("provisioning", "Job"));
     }
 }

@@ -23,7 +23,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use support::{Bed, catalogue, eventually, get, sample};
 use tokio::task::JoinHandle;
-use veneer_api::{NodeClaim, NodePool};
+use veneer_api::{NodeClaim, NodePool, Overprovisioner};
 use veneer_controllers::standalone::{self, Settings, Shown};
 use veneer_controllers::{Metrics, Server};
 use veneer_testbed::{Options, Part};
@@ -256,13 +256,14 @@ async fn a_restored_etcd_is_believed_and_not_fought_with() {
     running.abort();
 }
 
-/// What provisioning with KWOK needs, in two roles: pods are in the second one.
+/// What provisioning with KWOK cannot do without, in two roles: pods are in the second one. Jobs and PodTemplates, which only shape
+/// spares, are in neither.
 async fn grant_without_pods(admin: &Client, user: &str) {
     let all = ["*"];
     let rules = json!([
-        {"apiGroups": ["karpenter.sh", "karpenter.kwok.sh", "apps", "batch", "policy", "storage.k8s.io", "events.k8s.io"],
+        {"apiGroups": ["karpenter.sh", "karpenter.kwok.sh", "apps", "policy", "storage.k8s.io", "events.k8s.io"],
             "resources": all, "verbs": all},
-        {"apiGroups": [""], "resources": ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "podtemplates", "pods/eviction"],
+        {"apiGroups": [""], "resources": ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "pods/eviction"],
             "verbs": all}]);
     let pods = json!([{"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": all}]);
     for (name, rules) in [("all-but-pods", rules), ("pods", pods)] {
@@ -358,6 +359,79 @@ async fn no_node_ends_while_pods_cannot_be_watched_and_an_unseen_pod_is_evicted(
     pods.delete("unseen", &now).await.unwrap();
     eventually("the node ends", async || {
         nodes.get_opt(&claim).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    running.abort();
+    serving.abort();
+}
+
+/// The role of a chart of before spares were shaped by workloads: DaemonSets alone can be watched, and Deployments listed.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_rights_on_workloads_everything_but_the_shape_of_spares_goes_on() {
+    let bed = Bed::standalone().await;
+    let all = ["*"];
+    let rules = json!([
+        {"apiGroups": ["karpenter.sh", "karpenter.kwok.sh", "policy", "storage.k8s.io", "events.k8s.io"],
+            "resources": all, "verbs": all},
+        {"apiGroups": ["apps"], "resources": ["daemonsets"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]},
+        {"apiGroups": [""], "resources": ["nodes", "namespaces", "persistentvolumes", "persistentvolumeclaims", "pods", "pods/status",
+            "pods/eviction"], "verbs": all}]);
+    let role: ClusterRole =
+        serde_json::from_value(json!({"metadata": {"name": "older"}, "rules": rules})).unwrap();
+    let roles: Api<ClusterRole> = Api::all(bed.admin.clone());
+    roles.create(&PostParams::default(), &role).await.unwrap();
+    bind(&bed.admin, "older", support::USER).await;
+    add(&bed.admin, node_class()).await;
+    add(&bed.admin, pool("default", 1)).await;
+    add(
+        &bed.admin,
+        json!({"apiVersion": "karpenter.sh/v1beta1", "kind": "Overprovisioner", "metadata": {"name": "warm"}, "spec": {
+            "targetNodePools": ["default"], "sizing": {"count": 1},
+            "nodeShape": {"scalableRef": {"kind": "StatefulSet", "namespace": "shop", "name": "web"}}}}),
+    )
+    .await;
+    let metrics = Metrics::new();
+    let shown = Shown {
+        health: metrics.health(),
+        ..Shown::default()
+    };
+    let probes = Server::probes("127.0.0.1:0", &shown.health)
+        .await
+        .unwrap()
+        .unwrap();
+    let address = probes.address();
+    let serving = tokio::spawn(probes.run());
+    let mut settings = settings();
+    settings.meters = metrics.provisioning.clone();
+    settings.dead_watch_after = Duration::from_secs(1);
+    let running = run(&bed.veneer, settings, shown.clone());
+    add(&bed.admin, pod("first", None)).await;
+    let claim = first_claim(&bed.admin).await.name_any();
+
+    // Longer than a watch may fail that cannot be done without.
+    for kind in ["Deployment", "StatefulSet", "Job", "PodTemplate"] {
+        let series = format!("veneer_watch_failing_seconds{{controller=\"provisioning\",kind=\"{kind}\"}}");
+        eventually("the metric shows the watch", async || {
+            sample(&metrics.text().unwrap(), &series).filter(|seconds| *seconds > 1.0)
+        })
+        .await;
+    }
+    let (_, body) = get(address, "/readyz").await;
+    assert!(!body.contains("the watch of"), "{body}");
+    let claims: Api<NodeClaim> = Api::all(bed.admin.clone());
+    claims.delete(&claim, &DeleteParams::default()).await.unwrap();
+    eventually("the node ends", async || {
+        claims.get_opt(&claim).await.unwrap().is_none().then_some(())
+    })
+    .await;
+    let held_back = sample(&metrics.text().unwrap(), "veneer_provisioning_held_back");
+    assert_eq!(held_back, Some(0.0));
+    let overprovisioners: Api<Overprovisioner> = Api::all(bed.admin.clone());
+    eventually("the condition names the missing right", async || {
+        let conditions = overprovisioners.get("warm").await.unwrap().status?.conditions;
+        let mut messages = conditions.into_iter().map(|condition| condition.message);
+        messages.find(|message| message.contains("does not allow to list and watch StatefulSet objects"))
     })
     .await;
     running.abort();

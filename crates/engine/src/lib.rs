@@ -4,6 +4,7 @@
 //! `Cargo.toml` says so), it knows no Kubernetes client, and the same input gives the same output to the byte.
 //! Iteration order is defined everywhere: a hash map is never iterated to produce output.
 
+pub mod backoff;
 pub mod bitset;
 pub mod catalogue;
 pub mod cluster;

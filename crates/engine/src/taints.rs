@@ -3,12 +3,21 @@
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 use veneer_api::labels::karpenter;
 
+/// The key of the taints of a node that is not ready.
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Whether it says that a node is not ready, whatever its effect.
+#[must_use]
+pub fn is_not_ready(taint: &Taint) -> bool {
+    taint.key == NOT_READY
+}
+
 /// Whether it is one of the taints that every node has while it starts.
 #[must_use]
 pub fn is_of_start(taint: &Taint) -> bool {
     matches!(
         (taint.key.as_str(), taint.effect.as_str()),
-        ("node.kubernetes.io/not-ready", "NoSchedule" | "NoExecute")
+        (NOT_READY, "NoSchedule" | "NoExecute")
             | ("node.kubernetes.io/unreachable", "NoSchedule")
             | ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule")
             | (karpenter::UNREGISTERED_TAINT, "NoExecute")

@@ -4,6 +4,7 @@
 //! world in memory. It keeps only what may be forgotten (open batches, where pods are expected, the evaluated market), so that a
 //! driver that was killed starts again with an empty one.
 
+use std::borrow::Cow;
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -411,20 +412,22 @@ impl Cycle {
         let mut spares = Spares::with_index(snapshot, index);
         let promotion = promote::together(snapshot, &spares, &mut self.market, now);
         let served = self.give(snapshot, &mut spares, &promotion, pass, now);
-        let rest = (!served.is_empty()).then(|| without(snapshot, &served));
-        let snapshot = rest.as_ref().unwrap_or(snapshot);
+        // Copied at most once.
+        let mut seen = Cow::Borrowed(snapshot);
+        if !served.is_empty() {
+            leave_out(seen.to_mut(), &served);
+        }
         let demand: BTreeSet<String> = demand.difference(&served).cloned().collect();
-        let nominated = nominate::standing(snapshot, index, &self.batch, now);
+        let nominated = nominate::standing(&seen, index, &self.batch, now);
         let undecided: BTreeSet<String> = demand
             .iter()
             .filter(|pod| !nominated.contains_key(*pod))
             .cloned()
             .collect();
-        let with_nominated = (!nominated.is_empty()).then(|| Snapshot {
-            nominated_pods: nominated,
-            ..snapshot.clone()
-        });
-        let snapshot = with_nominated.as_ref().unwrap_or(snapshot);
+        if !nominated.is_empty() {
+            seen.to_mut().nominated_pods = nominated;
+        }
+        let snapshot = &*seen;
         let decided = provision::decide(snapshot, &mut self.market, &self.rules.packing(), now);
         pass.steps += decided.steps;
         pass.held
@@ -446,9 +449,13 @@ impl Cycle {
 /// The snapshot without some of the pods that wait.
 fn without(snapshot: &Snapshot, pods: &BTreeSet<String>) -> Snapshot {
     let mut others = snapshot.clone();
-    let is_other = |pod: &Pod| pod.metadata.uid.as_ref().is_none_or(|uid| !pods.contains(uid));
-    others.pods.retain(|pod| is_other(pod));
+    leave_out(&mut others, pods);
     others
+}
+
+fn leave_out(snapshot: &mut Snapshot, pods: &BTreeSet<String>) {
+    let is_other = |pod: &Pod| pod.metadata.uid.as_ref().is_none_or(|uid| !pods.contains(uid));
+    snapshot.pods.retain(|pod| is_other(pod));
 }
 
 /// The snapshot with only these of the pods that need a place, and nodes that take none of them.

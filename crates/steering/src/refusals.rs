@@ -15,19 +15,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use veneer_api::NodeClaim;
 use veneer_api::Pod;
 use veneer_api::labels::veneer;
+use veneer_engine::backoff::Backoff;
 use veneer_engine::cluster::{Index, Machine};
 use veneer_engine::lifecycle::is_ready;
 use veneer_engine::packing::{Reason, scheduling_class};
 use veneer_engine::plan::{
     Action, Announcement, Plan, Snapshot, Subject, Target, is_daemon_pod, is_deleting, is_terminal, name,
 };
-use veneer_engine::provision::{Place, Provisioned, is_provisionable};
+use veneer_engine::provision::{Place, Provisioned, is_provisionable, refusal};
 
 /// How long a pod may be refused although nodes are open that it is expected on. kube-scheduler lets a pod that it has refused wait
 /// for up to ten seconds before it looks again.
@@ -36,11 +38,11 @@ pub const PATIENCE: SignedDuration = SignedDuration::from_secs(15);
 /// After a pod of a class was bound, kube-scheduler is given this time for the next.
 const BUSY: SignedDuration = SignedDuration::from_secs(5);
 
-/// The pause after the first extra node that did not help.
-const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(20);
-
 /// The longest pause between two extra nodes for one class.
 pub const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(10);
+
+/// The pauses after extra nodes that did not help.
+const PAUSES: Backoff = Backoff::doubling(Duration::from_secs(20), LONGEST_PAUSE.unsigned_abs());
 
 /// How many extra nodes there may be at a time that no refused pod has come to, for all classes together.
 pub const MOST_EXTRA: usize = 10;
@@ -406,8 +408,7 @@ impl Refusals {
 impl Class {
     /// Waits twice as long as the last time.
     fn pause(&mut self, now: Timestamp) {
-        let doubled = FIRST_PAUSE.checked_mul(1 << self.failed.min(10));
-        let pause = doubled.unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE);
+        let pause = PAUSES.nth(self.failed);
         self.failed = self.failed.saturating_add(1);
         self.next = now.checked_add(pause).unwrap_or(now);
     }
@@ -429,11 +430,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
 
 /// Why kube-scheduler says that a pod fits nowhere.
 fn scheduler_message(pod: &Pod) -> Option<&str> {
-    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
-    let refused = conditions
-        .iter()
-        .find(|condition| condition.type_ == "PodScheduled" && condition.status == "False");
-    refused?.message.as_deref()
+    refusal(pod.status.as_deref())?.message.as_deref()
 }
 
 /// The class that a claim was made for, if it is an extra node.

@@ -7,19 +7,19 @@
 //! has been scaled up, which is nobody's fault.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use veneer_engine::backoff::Backoff;
 use veneer_engine::disruption::Command;
 use veneer_engine::plan::{Action, Plan, Snapshot, controller_of, is_deleting, is_terminal, name};
 
 /// A launch within this time after pods were moved is taken to be for them.
 const SOON: SignedDuration = SignedDuration::from_mins(2);
-/// The pause after the first regret.
-const FIRST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// How much longer each further one is.
-const LONGER: i32 = 24;
 /// The longest pause.
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_hours(6);
+/// The pauses after regrets: five minutes, two hours, six hours.
+const PAUSES: Backoff = Backoff::growing(Duration::from_secs(5 * 60), LONGEST_PAUSE.unsigned_abs(), 24);
 
 /// What became of moving the pods of a workload.
 #[derive(Clone, Copy, Debug)]
@@ -29,7 +29,7 @@ struct Moved {
     /// How many pods there were then.
     pods: usize,
     /// The last pause.
-    pause: SignedDuration,
+    pause: Duration,
     /// Until then they are not moved.
     until: Timestamp,
 }
@@ -67,12 +67,12 @@ impl Regret {
             let known = self.0.entry(controller.to_owned()).or_insert(Moved {
                 at: None,
                 pods: 0,
-                pause: SignedDuration::ZERO,
+                pause: Duration::ZERO,
                 until: now,
             });
             if known.at.is_some_and(|at| now.duration_since(at) >= SOON) {
                 // Nothing had to be launched after the last time.
-                known.pause = SignedDuration::ZERO;
+                known.pause = Duration::ZERO;
             }
             known.at = Some(now);
             known.pods = counts.get(controller).copied().unwrap_or_default();
@@ -113,8 +113,7 @@ impl Regret {
                 && is_soon(moved)
                 && count <= moved.pods
             {
-                let longer = moved.pause.checked_mul(LONGER).unwrap_or(LONGEST_PAUSE);
-                moved.pause = longer.clamp(FIRST_PAUSE, LONGEST_PAUSE);
+                moved.pause = PAUSES.after(moved.pause);
                 moved.until = now.checked_add(moved.pause).unwrap_or(now);
                 moved.at = None;
             }

@@ -149,6 +149,12 @@ fn another_shape_replaces_the_spares_that_do_not_have_it() {
         cluster.condition("warm", "Ready"),
         "False NodeShapeInvalid spec.nodeShape: there is no Deployment shop/web; create it, or name one that exists"
     );
+    cluster.snapshot.unseen_kinds.insert("Deployment");
+    cluster.settle();
+    assert_eq!(
+        cluster.condition("warm", "Ready"),
+        "False NodeShapeInvalid spec.nodeShape: Deployment shop/web cannot be seen: the ClusterRole of the controller does not allow to list and watch Deployment objects; add the rule (the chart has it)"
+    );
 }
 
 #[test]

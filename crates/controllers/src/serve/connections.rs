@@ -24,6 +24,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tracing::warn;
+use veneer_engine::backoff::Backoff;
 
 use super::caller;
 
@@ -41,8 +42,8 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a connection lives, however busy.
 const LIFETIME: Duration = Duration::from_secs(600);
-/// The pause after a connection could not be accepted: at first, and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// The pauses after a connection could not be accepted.
+const PAUSES: Backoff = Backoff::doubling(Duration::from_millis(10), Duration::from_secs(1));
 
 /// All connections of the process.
 static POOL: LazyLock<Pool> = LazyLock::new(Pool::default);
@@ -50,11 +51,11 @@ static POOL: LazyLock<Pool> = LazyLock::new(Pool::default);
 /// Answers until it is dropped.
 pub(super) async fn serve(listener: TcpListener, address: SocketAddr, router: Router) -> io::Result<()> {
     let most = most_connections(&std::fs::read_to_string("/proc/self/limits").unwrap_or_default());
-    let mut pause = PAUSE.0;
+    let mut pause = PAUSES.first();
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                pause = PAUSE.0;
+                pause = PAUSES.first();
                 POOL.admit(address, most, |id, busy| {
                     tokio::spawn(answer(id, busy, stream, router.clone())).abort_handle()
                 });
@@ -63,11 +64,11 @@ pub(super) async fn serve(listener: TcpListener, address: SocketAddr, router: Ro
             Err(error) if is_of_the_caller(&error) => {}
             Err(error) => {
                 let closed = POOL.close_oldest(|_| true);
-                if pause == PAUSE.0 {
+                if pause == PAUSES.first() {
                     warn!(%address, %error, closed, "cannot accept connections; trying again");
                 }
                 sleep(pause).await;
-                pause = PAUSE.1.min(pause * 2);
+                pause = PAUSES.after(pause);
             }
         }
     }

@@ -33,10 +33,12 @@ pub(crate) enum Bug {
     TrustsPodWatch,
     /// An instance that shares a request with one that cannot be ended stays.
     BatchBlocks,
+    /// What only shapes spares is waited for, also where the role does not allow to list it.
+    NeedsEveryRight,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::ListKeepsOld,
         Self::MissesUnreadableDeletes,
         Self::WatchEndsOnError,
@@ -50,6 +52,7 @@ impl Bug {
         Self::LeaseCountsFromAnswer,
         Self::TrustsPodWatch,
         Self::BatchBlocks,
+        Self::NeedsEveryRight,
     ];
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Faults {
     pub(super) on: bool,
     rate: f64,
     windows: Vec<Window>,
+    /// Kinds that the role of the controllers does not let them see, for good.
+    forbidden: &'static [&'static str],
     pub(super) unseen: Option<Unseen>,
     /// Until when the API server restarts.
     pub(super) down_until: Duration,
@@ -145,8 +147,15 @@ impl Faults {
             replica: None,
             rude: Rude::Silent,
         }));
+        // An older role knows nothing of what only shapes spares.
+        let forbidden: &[&str] = if Rng::of(seed, &["role"]).chance(0.3) {
+            &["statefulsets", "jobs", "podtemplates"]
+        } else {
+            &[]
+        };
         Self {
             on: true,
+            forbidden,
             unseen,
             down_until: Duration::ZERO,
             windows,
@@ -158,6 +167,9 @@ impl Faults {
     pub(super) fn request(&self, plural: &str, replica: usize, at: Duration, rng: &mut Rng) -> Option<Rude> {
         if at < self.down_until && plural != EC2 {
             return Some(Rude::Cut);
+        }
+        if self.forbidden.contains(&plural) {
+            return Some(Rude::Forbidden);
         }
         if !self.on {
             return None;

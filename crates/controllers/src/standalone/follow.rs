@@ -18,7 +18,7 @@ use veneer_engine::plan::{Announcement, Subject, Target, is_daemon_pod, is_delet
 use super::store::{Shared, Stored, lock};
 use super::watch::{Stores, WHO};
 use super::watched::Watched;
-use crate::feed::{Feed, Heard, number};
+use crate::feed::{Feed, Heard, Trouble, number};
 use crate::observe::chain;
 use crate::supervise::restarted;
 
@@ -29,6 +29,7 @@ pub(super) struct Follower<T> {
     feed: Feed,
     store: Shared<T>,
     stores: Arc<Stores>,
+    is_optional: bool,
 }
 
 impl<T> Follower<T>
@@ -46,7 +47,15 @@ where
             },
             store,
             stores: Arc::clone(stores),
+            is_optional: false,
         }
+    }
+
+    /// Does without the kind where it cannot be listed.
+    pub(super) fn optional(mut self) -> Self {
+        self.stores.tools.ages.set_optional(WHO, &self.kind);
+        self.is_optional = true;
+        self
     }
 
     /// Follows for ever; a panic begins it again.
@@ -97,10 +106,7 @@ where
                 is_alive = false;
             }
             Heard::Failed(trouble) => {
-                let error = trouble.to_string();
-                if ages.fails(WHO, &self.kind, &error) {
-                    warn!(kind = self.kind, %error, "cannot watch; trying again");
-                }
+                self.failed(&trouble);
                 return;
             }
         }
@@ -110,6 +116,32 @@ where
         let unreadable = lock(&self.store).unreadable();
         self.stores.tools.meters.unreadable(&self.kind, unreadable);
         self.stores.wake();
+    }
+
+    fn failed(&self, trouble: &Trouble) {
+        let ages = &self.stores.tools.ages;
+        let error = trouble.to_string();
+        let is_news = ages.fails(WHO, &self.kind, &error);
+        let is_forbidden = trouble.code() == Some(403);
+        if is_news && self.is_optional && is_forbidden {
+            warn!(
+                kind = self.kind,
+                %error,
+                fix = format!(
+                    "add this rule to the ClusterRole of the controller: apiGroups [{:?}], resources [{}], verbs [list, watch]",
+                    T::group(&()),
+                    T::plural(&())
+                ),
+                "cannot watch: spares are made without regard to what these would ask for; everything else goes on"
+            );
+        } else if is_news {
+            warn!(kind = self.kind, %error, "cannot watch; trying again");
+        }
+        let is_done_without = self.is_optional && !seeded!(NeedsEveryRight);
+        if is_done_without && (is_forbidden || ages.is_dead(WHO, &self.kind)) {
+            lock(&self.store).leave_out();
+            self.stores.wake();
+        }
     }
 
     fn applied(&self, object: Watched<T>) {

@@ -46,6 +46,7 @@ use kube::api::{Api, ListParams};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 use veneer_api::Overprovisioner;
+use veneer_engine::backoff::Backoff;
 use veneer_engine::cluster::Index;
 use veneer_engine::instance_type::Catalogue;
 use veneer_engine::plan::{Snapshot, condition_true, is_deleting, provider_id};
@@ -159,7 +160,8 @@ pub async fn check(client: &Client) -> Result<(), Error> {
 
 /// Waits until it is certain that no Karpenter runs in the cluster: an API server that does not answer is waited for.
 pub(crate) async fn wait_until_alone(client: &Client, health: &Health) -> Result<(), Error> {
-    let mut pause = Duration::from_secs(1);
+    let pauses = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(10));
+    let mut pause = pauses.first();
     loop {
         match check(client).await {
             Ok(()) => {
@@ -173,7 +175,7 @@ pub(crate) async fn wait_until_alone(client: &Client, health: &Health) -> Result
             }
         }
         sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_secs(10));
+        pause = pauses.after(pause);
     }
 }
 

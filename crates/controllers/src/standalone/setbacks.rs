@@ -7,15 +7,16 @@ use std::hash::Hash;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use veneer_engine::backoff::{Backoff, jittered};
 
-/// The first pause.
-const FIRST: Duration = Duration::from_secs(1);
-/// The first pause after a second conflict in a row. A new node is written by many at once, and pods wait for it to open.
-const FIRST_CONFLICT: Duration = Duration::from_millis(100);
 /// The longest pause after something that may pass by itself.
-const PASSING: Duration = Duration::from_secs(30);
-/// The longest pause of all, where a person has to do something first.
-const LONGEST: Duration = Duration::from_secs(300);
+const LONGEST_PASSING: Duration = Duration::from_secs(30);
+/// After a failure that may pass by itself.
+const PASSING: Backoff = Backoff::doubling(Duration::from_secs(1), LONGEST_PASSING);
+/// After one where a person has to do something first.
+const NEEDS_ACTION: Backoff = Backoff::doubling(Duration::from_secs(1), Duration::from_secs(300));
+/// After a second conflict in a row. A new node is written by many at once, and pods wait for it to open.
+const CONFLICTS: Backoff = Backoff::doubling(Duration::from_millis(100), LONGEST_PASSING);
 
 #[derive(Clone, Copy, Debug)]
 struct Setback {
@@ -38,7 +39,7 @@ impl<K: Clone + Eq + Hash + Display> Setbacks<K> {
     /// Forgets those that nobody has tried again for long.
     pub(super) fn forget_old(&mut self, now: Instant) {
         self.0
-            .retain(|_, setback| setback.until + setback.delay + PASSING > now);
+            .retain(|_, setback| setback.until + setback.delay + LONGEST_PASSING > now);
     }
 
     /// Whether an action may be tried now.
@@ -57,8 +58,8 @@ impl<K: Clone + Eq + Hash + Display> Setbacks<K> {
             return setback.until - now;
         }
         let last = self.0.get(key).map(|setback| setback.delay);
-        let delay = next(last.filter(|delay| !delay.is_zero()), needs_action);
-        self.pause(key, delay.max(FIRST), now)
+        let backoff = if needs_action { NEEDS_ACTION } else { PASSING };
+        self.pause(key, backoff.after(last.unwrap_or_default()), now)
     }
 
     fn pause(&mut self, key: &K, delay: Duration, now: Instant) -> Duration {
@@ -82,7 +83,7 @@ impl<K: Clone + Eq + Hash + Display> Setbacks<K> {
             if setback.until > now {
                 return Some(setback.until - now);
             }
-            let delay = setback.delay.saturating_mul(2).clamp(FIRST_CONFLICT, PASSING);
+            let delay = CONFLICTS.after(setback.delay);
             return Some(self.pause(key, delay, now));
         }
         let first = Setback {
@@ -94,54 +95,22 @@ impl<K: Clone + Eq + Hash + Display> Setbacks<K> {
     }
 }
 
-/// The pause after another failure.
-fn next(last: Option<Duration>, needs_action: bool) -> Duration {
-    let longest = if needs_action { LONGEST } else { PASSING };
-    last.map_or(FIRST, |last| longest.min(last.saturating_mul(2)))
-}
-
-/// A pause between half of `delay` and all of it, so that what failed together is not tried again together. It follows from what is
-/// tried, so that a simulation repeats itself.
-fn jittered(delay: Duration, key: &str) -> Duration {
-    // FNV-1a.
-    let start = 0xcbf2_9ce4_8422_2325 ^ u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-    let hash = key.bytes().fold(start, |hash: u64, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    let permille = u32::try_from(500 + (hash >> 16) % 501).unwrap_or(1000);
-    delay.saturating_mul(permille) / 1000
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn pauses_grow_to_a_bound_that_depends_on_who_has_to_act() {
-        let seconds = |needs_action| {
-            let mut last = None;
+        let seconds = |backoff: Backoff| {
+            let mut last = Duration::ZERO;
             let pauses = (0..10).map(|_| {
-                last = Some(next(last, needs_action));
-                last.unwrap_or_default().as_secs()
+                last = backoff.after(last);
+                last.as_secs()
             });
             pauses.collect::<Vec<_>>()
         };
-        assert_eq!(seconds(false), [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]);
-        assert_eq!(seconds(true), [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
-    }
-
-    #[test]
-    fn pauses_are_spread_over_their_second_half() {
-        let delay = Duration::from_secs(10);
-        let pauses: Vec<u128> = (0..1000)
-            .map(|number| jittered(delay, &format!("terminate i-{number}")).as_millis())
-            .collect();
-        assert!(pauses.iter().all(|pause| (5_000..=10_000).contains(pause)));
-        for part in 0..5 {
-            let part = 5_000 + part * 1_000..6_000 + part * 1_000;
-            let share = pauses.iter().filter(|pause| part.contains(*pause)).count();
-            assert!((120..280).contains(&share), "{share} of 1000 in {part:?}");
-        }
+        assert_eq!(seconds(PASSING), [1, 2, 4, 8, 16, 30, 30, 30, 30, 30]);
+        assert_eq!(seconds(NEEDS_ACTION), [1, 2, 4, 8, 16, 32, 64, 128, 256, 300]);
     }
 
     #[test]
@@ -166,13 +135,13 @@ mod tests {
         assert_eq!(setbacks.conflicted(&"a", now), None);
         setbacks.forget_old(now + Duration::from_secs(60));
         let first = setbacks.failed(&"a", false, now);
-        assert!(first <= FIRST);
+        assert!(first <= PASSING.first());
         assert_eq!(
             setbacks.failed(&"a", false, now),
             first,
             "what fails together has failed once"
         );
-        assert!(setbacks.failed(&"a", false, now + first) > FIRST / 2);
+        assert!(setbacks.failed(&"a", false, now + first) > PASSING.first() / 2);
         assert!(!setbacks.is_due(&"a", now + Duration::from_millis(500)));
     }
 }

@@ -9,15 +9,18 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, DeploymentSpec, StatefulSet, StatefulSetSpec};
 use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerStatus, EphemeralVolumeSource, Namespace, Node, NodeStatus, PersistentVolume,
-    PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod as ParsedPod, PodCondition, PodSpec, PodStatus,
-    PodTemplate, PodTemplateSpec, Volume,
+    Affinity, Container, ContainerStatus, EphemeralVolumeSource, Namespace, Node, NodeStatus,
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimStatus, Pod as ParsedPod, PodCondition,
+    PodSpec, PodStatus, PodTemplate, PodTemplateSpec, TopologySpreadConstraint, Volume,
 };
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::VolumeAttachment;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, ObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
+    LabelSelector, LabelSelectorRequirement, ManagedFieldsEntry, ObjectMeta,
+};
 use veneer_api::Pod;
 use veneer_api::labels::veneer;
+use veneer_engine::packing::{LeftOut, cut_demands};
 
 use crate::act::FIELD_MANAGER;
 
@@ -31,6 +34,8 @@ const READ: [&str; 5] = [
 ];
 /// No annotation that decisions look at is longer; a longer one says nothing that they understand.
 const LONGEST: usize = 1024;
+/// A selector of so many labels takes less memory as a list.
+const FEW_LABELS: usize = 3;
 /// What `kubectl apply` writes down for itself.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -116,7 +121,10 @@ fn slim_template(template: PodTemplateSpec) -> PodTemplateSpec {
             labels: metadata.labels,
             ..ObjectMeta::default()
         }),
-        spec: template.spec.map(slim_spec),
+        spec: template.spec.map(|mut spec| {
+            cut_demands(&mut spec);
+            slim_spec(spec)
+        }),
     }
 }
 
@@ -132,10 +140,23 @@ fn slim_pod(pod: &mut ParsedPod) {
     mark_nomination(pod);
     keep_read(&mut pod.metadata);
     pod.metadata.generate_name = None;
+    keep_bounded(pod);
     pod.spec = pod.spec.take().map(slim_spec);
     let spec = pod.spec.as_ref();
     pod.status = pod.status.take().map(|status| slim_status(status, spec));
     pod.metadata.owner_references = shrunk(pod.metadata.owner_references.take());
+}
+
+/// Drops demands that are beyond what counts, and keeps how many there were, so that the pod is told.
+fn keep_bounded(pod: &mut ParsedPod) {
+    if let Some(annotations) = &mut pod.metadata.annotations {
+        annotations.remove(veneer::LEFT_OUT);
+    }
+    let left_out = pod.spec.as_mut().map(cut_demands).unwrap_or_default();
+    if left_out != LeftOut::default() {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
+        annotations.insert(veneer::LEFT_OUT.to_owned(), left_out.write());
+    }
 }
 
 fn keep_read(metadata: &mut ObjectMeta) {
@@ -170,7 +191,7 @@ fn slim_spec(spec: PodSpec) -> PodSpec {
         volumes.into_iter().filter(claimed).map(slim_volume).collect()
     });
     PodSpec {
-        affinity: spec.affinity,
+        affinity: spec.affinity.map(compact_affinity),
         containers: containers(spec.containers),
         init_containers: shrunk(spec.init_containers).map(containers),
         node_name: spec.node_name,
@@ -184,10 +205,59 @@ fn slim_spec(spec: PodSpec) -> PodSpec {
         scheduling_gates: shrunk(spec.scheduling_gates),
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         tolerations: shrunk(spec.tolerations),
-        topology_spread_constraints: shrunk(spec.topology_spread_constraints),
+        topology_spread_constraints: shrunk(spec.topology_spread_constraints).map(compact_spreads),
         volumes: shrunk(volumes),
         ..PodSpec::default()
     }
+}
+
+fn compact_affinity(mut affinity: Affinity) -> Affinity {
+    let together = affinity.pod_affinity.as_mut().map(|one| {
+        let required = &mut one.required_during_scheduling_ignored_during_execution;
+        (
+            required,
+            &mut one.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    let apart = affinity.pod_anti_affinity.as_mut().map(|one| {
+        let required = &mut one.required_during_scheduling_ignored_during_execution;
+        (
+            required,
+            &mut one.preferred_during_scheduling_ignored_during_execution,
+        )
+    });
+    for (required, preferred) in together.into_iter().chain(apart) {
+        let preferred = preferred.iter_mut().flatten();
+        let preferred = preferred.map(|one| &mut one.pod_affinity_term);
+        for term in required.iter_mut().flatten().chain(preferred) {
+            compact_selector(&mut term.label_selector);
+        }
+    }
+    affinity
+}
+
+fn compact_spreads(mut spreads: Vec<TopologySpreadConstraint>) -> Vec<TopologySpreadConstraint> {
+    for spread in &mut spreads {
+        compact_selector(&mut spread.label_selector);
+    }
+    spreads
+}
+
+/// Says the same in less memory: a map of one label takes room for eleven.
+fn compact_selector(selector: &mut Option<LabelSelector>) {
+    let Some(selector) = selector else { return };
+    let Some(labels) = selector.match_labels.take_if(|labels| labels.len() <= FEW_LABELS) else {
+        return;
+    };
+    let known = selector.match_expressions.take().unwrap_or_default();
+    let mut expressions = Vec::with_capacity(labels.len() + known.len());
+    expressions.extend(labels.into_iter().map(|(key, value)| LabelSelectorRequirement {
+        key,
+        operator: "In".to_owned(),
+        values: Some(vec![value]),
+    }));
+    expressions.extend(known);
+    selector.match_expressions = shrunk(Some(expressions));
 }
 
 fn slim_container(container: Container) -> Container {
@@ -388,6 +458,26 @@ mod tests {
             "status": {"phase": "Running", "startTime": "2026-01-01T00:00:00Z",
                 "conditions": [{"type": "Ready", "status": "False"}]}});
         assert_eq!(left, expected);
+    }
+
+    #[test]
+    fn selectors_say_the_same_in_less_memory() {
+        let compact = |selector: serde_json::Value| {
+            let mut selector: Option<LabelSelector> = serde_json::from_value(selector).unwrap();
+            compact_selector(&mut selector);
+            serde_json::to_value(selector).unwrap()
+        };
+        assert_eq!(
+            compact(
+                json!({"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "tier", "operator": "Exists"}]})
+            ),
+            json!({"matchExpressions": [{"key": "app", "operator": "In", "values": ["a"]}, {"key": "tier", "operator": "Exists"}]})
+        );
+        let many = json!({"matchLabels": {"a": "1", "b": "2", "c": "3", "d": "4"}});
+        assert_eq!(compact(many.clone()), many);
+        // Everything, and nothing.
+        assert_eq!(compact(json!({"matchLabels": {}})), json!({}));
+        assert_eq!(compact(json!(null)), json!(null));
     }
 
     #[test]

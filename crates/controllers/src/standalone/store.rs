@@ -38,6 +38,8 @@ pub(crate) struct Store<T> {
     /// Counts the lists that have begun.
     lists: u64,
     pub(crate) synced: bool,
+    /// Whether the kind cannot be listed and is done without.
+    is_left_out: bool,
     /// Counts changes of what is stored.
     pub(crate) version: u64,
 }
@@ -62,6 +64,7 @@ impl<T> Default for Store<T> {
             alike: Alike::default(),
             lists: 0,
             synced: false,
+            is_left_out: false,
             version: 0,
         }
     }
@@ -121,6 +124,21 @@ impl<T: Stored + Clone> Store<T> {
     /// How many objects do not fit their type.
     pub(crate) fn unreadable(&self) -> usize {
         self.unreadable.len()
+    }
+
+    /// The kind cannot be listed: unless it was, nobody waits for it, and nothing counts that was known before.
+    pub(crate) fn leave_out(&mut self) {
+        if !self.synced {
+            self.version += 1;
+            self.objects.clear();
+            self.unreadable.clear();
+            (self.synced, self.is_left_out) = (true, true);
+        }
+    }
+
+    /// Whether the kind cannot be listed and is done without.
+    pub(crate) const fn is_left_out(&self) -> bool {
+        self.is_left_out
     }
 
     /// Whether what the watch says is older than a write of ours.
@@ -266,7 +284,7 @@ impl<T: Stored + Clone> Store<T> {
         }
         self.objects = listed;
         self.unreadable = std::mem::take(&mut self.listed_unreadable);
-        self.synced = true;
+        (self.synced, self.is_left_out) = (true, false);
     }
 
     /// Takes in what a write of ours answered. An object that is deleted and held by nothing is gone.
@@ -487,6 +505,24 @@ mod tests {
         store.applied(watched("a", "1", 70));
         store.read_again(node("a", "1", 60), "50");
         assert_eq!(seen(&store), pairs(&[("1", 70)]));
+    }
+
+    #[test]
+    fn a_kind_that_cannot_be_listed_is_left_out_until_it_can() {
+        let mut store = Store::default();
+        store.list_begins();
+        store.leave_out();
+        assert!(store.synced && store.is_left_out());
+        list(&mut store, &[("a", "1", 5)]);
+        assert!(store.synced && !store.is_left_out());
+        // What was listed stays when the next attempt fails.
+        store.list_begins();
+        store.leave_out();
+        assert_eq!((seen(&store), store.is_left_out()), (pairs(&[("1", 5)]), false));
+        // After a restore of etcd it may never have been.
+        store.synced = false;
+        store.leave_out();
+        assert_eq!((seen(&store), store.is_left_out()), (vec![], true));
     }
 
     fn pool(version: u64, template: serde_json::Value) -> Watched<NodePool> {

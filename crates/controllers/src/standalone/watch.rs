@@ -1,6 +1,6 @@
 //! The watches behind a snapshot.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -126,8 +126,13 @@ impl Watches {
         let mut tasks = JoinSet::new();
         macro_rules! follow {
             ($($field:ident: $kind:ty),* $(,)?) => {$(
+                tasks.spawn(Follower::<$kind>::new(client, &stores, Arc::clone(&stores.$field)).follow());
+            )*};
+        }
+        macro_rules! follow_if_allowed {
+            ($($field:ident: $kind:ty),* $(,)?) => {$(
                 let follower = Follower::<$kind>::new(client, &stores, Arc::clone(&stores.$field));
-                tasks.spawn(follower.follow());
+                tasks.spawn(follower.optional().follow());
             )*};
         }
         follow! {
@@ -156,10 +161,10 @@ impl Watches {
             lock(&stores.overlays).synced = true;
         }
         if kinds.overprovisioners {
-            // Spares are made for the pods that workloads would have.
-            follow! {
-                overprovisioners: Overprovisioner, deployments: Deployment, stateful_sets: StatefulSet, jobs: Job,
-                pod_templates: PodTemplate,
+            follow! {overprovisioners: Overprovisioner}
+            // Spares are made for the pods that workloads would have; who may not watch these provisions all the same.
+            follow_if_allowed! {
+                deployments: Deployment, stateful_sets: StatefulSet, jobs: Job, pod_templates: PodTemplate,
             }
         } else {
             lock(&stores.overprovisioners).synced = true;
@@ -370,8 +375,21 @@ impl Stores {
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .clone(),
+            unseen_kinds: self.left_out(),
             ..Snapshot::default()
         }
+    }
+
+    /// The kinds that cannot be listed and are done without.
+    fn left_out(&self) -> BTreeSet<&'static str> {
+        let kinds = [
+            ("Deployment", lock(&self.deployments).is_left_out()),
+            ("StatefulSet", lock(&self.stateful_sets).is_left_out()),
+            ("Job", lock(&self.jobs).is_left_out()),
+            ("PodTemplate", lock(&self.pod_templates).is_left_out()),
+        ];
+        let left_out = kinds.into_iter().filter(|(_, is_left_out)| *is_left_out);
+        left_out.map(|(kind, _)| kind).collect()
     }
 
     /// Notes that a pod came to a node, ended there or left it.

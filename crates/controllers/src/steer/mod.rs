@@ -146,7 +146,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
     if settings.once {
         return steerer.once(source).await;
     }
-    let mut retry = RETRY.0;
+    let mut retry = RETRY.first();
     let mut pending = source.clone().map(|it| ask(it, &settings, Duration::ZERO));
     loop {
         let observed = tokio::select! {
@@ -163,7 +163,7 @@ pub(crate) async fn control(shared: Arc<Shared>, settings: Arc<Settings>) -> Res
         }
         let failures = steerer.pass(observed).await?;
         let fine = failures.is_empty() && !steerer.reporter.is_failing();
-        retry = if fine { RETRY.0 } else { RETRY.1.min(retry * 2) };
+        retry = if fine { RETRY.first() } else { RETRY.after(retry) };
     }
 }
 

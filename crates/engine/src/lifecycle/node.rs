@@ -8,7 +8,7 @@ use veneer_api::labels::karpenter;
 use super::is_ready;
 use crate::plan::{NodeChange, is_spare_taint, is_used_spare, label, name, same_taint};
 use crate::quantity::Quantity;
-use crate::taints::{describe, is_of_start};
+use crate::taints::{describe, is_not_ready, is_of_start};
 
 /// How far a registered node is.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,12 +35,6 @@ pub(super) fn taints(node: &Node) -> &[Taint] {
 
 fn is_unregistered(taint: &Taint) -> bool {
     taint.key == karpenter::UNREGISTERED_TAINT && taint.effect == "NoExecute"
-}
-
-/// Whether it is the taint of a node that is not ready. kube-controller-manager takes it off, too, but at its default
-/// request rate it opens about five nodes a second, while pods wait for all of them.
-fn is_not_ready(taint: &Taint) -> bool {
-    taint.key == "node.kubernetes.io/not-ready"
 }
 
 /// What is still missing on a node for its claim to be registered.
@@ -105,6 +99,8 @@ pub(super) fn initialisation(claim: &NodeClaim, node: &Node) -> Initialisation {
     if !is_ready(node) {
         return waits("NodeNotReady", "Node status is NotReady".to_owned());
     }
+    // kube-controller-manager takes it off, too, but at its default request rate it opens about five nodes a second, while pods
+    // wait for all of them.
     if taints(node).iter().any(is_not_ready) {
         let others = taints(node).iter().filter(|taint| !is_not_ready(taint));
         return Initialisation::Untaint(NodeChange {

@@ -4,24 +4,20 @@
 //! there is a bound, far above what anybody needs: what is beyond it is left out, and the pod is told.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
-    NodeSelectorTerm, PodAffinityTerm, PreferredSchedulingTerm, Toleration, TopologySpreadConstraint,
-    WeightedPodAffinityTerm,
+    Affinity, NodeAffinity, NodeSelectorTerm, PodAffinity, PodAffinityTerm, PodAntiAffinity, PodSpec,
+    PreferredSchedulingTerm, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 
 use super::PodRecord;
 use super::PreferencePolicy;
-use super::go_sort::sort_slice;
+use super::bounds::{LeftOut, MAX_ALTERNATIVES, MAX_PREFERENCES, by_weight, heaviest, is_soft};
 use super::terms::add_term;
 use crate::requirements::{Operator, Requirements};
 use crate::vocabulary::Vocabulary;
 
-/// The most preferences of each kind (node affinity, pod affinity, pod anti-affinity, `ScheduleAnyway` spreads) that
-/// count, the heaviest ones.
-pub(super) const MAX_PREFERENCES: usize = 250;
-/// The most OR-ed terms of required node affinity that count, the first ones.
-pub(super) const MAX_ALTERNATIVES: usize = 500;
 /// The most that all forms of a pod demand of labels together; each form has the node selector in it.
 const MAX_STORED_DEMANDS: usize = 50_000;
 /// The most rules that alternatives and spreads make together: each alternative has spreads of its own.
@@ -29,50 +25,20 @@ const MAX_SPREAD_FORMS: usize = 5_000;
 /// So many preferences and alternatives always count.
 const MIN_COUNTED: usize = 10;
 
-/// What of a pod's demands was left out because there are too many.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    /// Preferred terms and `ScheduleAnyway` spreads.
-    pub(super) preferences: usize,
-    /// OR-ed terms of required node affinity.
-    pub(super) alternatives: usize,
-}
-
-impl LeftOut {
-    /// What the pod is told, if anything was left out.
-    pub(super) fn describe(self) -> Option<String> {
-        let preferences = (self.preferences > 0).then(|| {
-            format!(
-                "{} of the pod's preferences are ignored: at most {MAX_PREFERENCES} preferred terms or ScheduleAnyway spreads of a kind \
-                 count (fewer for a pod with a very long node selector), the heaviest ones",
-                self.preferences
-            )
-        });
-        let alternatives = (self.alternatives > 0).then(|| {
-            format!(
-                "the last {} terms of the pod's required node affinity are not considered: at most {MAX_ALTERNATIVES} alternatives count \
-                 (fewer with a very long node selector or many topology spreads); use one term with several values instead",
-                self.alternatives
-            )
-        });
-        let all: Vec<String> = [alternatives, preferences].into_iter().flatten().collect();
-        (!all.is_empty()).then(|| all.join("; "))
-    }
-}
-
 /// The demands of a pod.
-#[derive(Clone, Debug, Default, PartialEq)]
+///
+/// Nothing is copied: a pod may list thousands of terms, and all of them are in its spec already. What counts is known by position.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Constraints {
-    pub(super) node_selector: BTreeMap<String, String>,
-    /// OR-ed terms; none is not the same as an empty list.
-    pub(super) required: Option<Vec<NodeSelectorTerm>>,
-    pub(super) preferred: Vec<PreferredSchedulingTerm>,
-    pub(super) together: Vec<PodAffinityTerm>,
-    pub(super) rather_together: Vec<WeightedPodAffinityTerm>,
-    pub(super) apart: Vec<PodAffinityTerm>,
-    pub(super) rather_apart: Vec<WeightedPodAffinityTerm>,
-    pub(super) spreads: Vec<TopologySpreadConstraint>,
-    pub(super) tolerations: Vec<Toleration>,
+    spec: Option<Arc<PodSpec>>,
+    /// The first of the OR-ed terms that count, and how many of all do; none is not the same as no term.
+    required: Option<(usize, usize)>,
+    /// By weight.
+    pub(super) preferred: Vec<usize>,
+    pub(super) rather_together: Vec<usize>,
+    pub(super) rather_apart: Vec<usize>,
+    pub(super) spreads: Vec<usize>,
+    pub(super) tolerations: Arc<[Toleration]>,
     pub(super) left_out: LeftOut,
 }
 
@@ -82,40 +48,144 @@ impl Constraints {
         let Some(spec) = &pod.spec else {
             return Self::default();
         };
-        let affinity = spec.affinity.as_ref();
-        let node = affinity.and_then(|affinity| affinity.node_affinity.as_ref());
-        let together = affinity.and_then(|affinity| affinity.pod_affinity.as_ref());
-        let apart = affinity.and_then(|affinity| affinity.pod_anti_affinity.as_ref());
-        let required =
-            node.and_then(|node| node.required_during_scheduling_ignored_during_execution.as_ref());
         let mut constraints = Self {
-            node_selector: spec.node_selector.clone().unwrap_or_default(),
-            required: required.map(|required| required.node_selector_terms.clone()),
-            together: list(together.map(|a| &a.required_during_scheduling_ignored_during_execution)),
-            apart: list(apart.map(|a| &a.required_during_scheduling_ignored_during_execution)),
-            spreads: list(Some(&spec.topology_spread_constraints)),
-            tolerations: list(Some(&spec.tolerations)),
+            spec: Some(Arc::clone(spec)),
+            tolerations: spec.tolerations.as_deref().unwrap_or_default().into(),
             ..Self::default()
         };
+        let required = constraints.all_required().map(|terms| (0, terms.len()));
+        constraints.required = required;
+        constraints.left_out.alternatives = pod.metadata.left_out.alternatives;
+        constraints.spreads = (0..constraints.all_spreads().len()).collect();
         match policy {
             PreferencePolicy::Respect => {
-                constraints.preferred =
-                    list(node.map(|a| &a.preferred_during_scheduling_ignored_during_execution));
-                constraints.rather_together =
-                    list(together.map(|a| &a.preferred_during_scheduling_ignored_during_execution));
-                constraints.rather_apart =
-                    list(apart.map(|a| &a.preferred_during_scheduling_ignored_during_execution));
-                // Karpenter sorts the terms in place the first time it reads them, with the sort that is not stable.
-                sort_slice(&mut constraints.preferred, |a, b| a.weight > b.weight);
+                constraints.left_out.preferences = pod.metadata.left_out.preferences;
+                constraints.preferred = by_weight(constraints.all_preferred());
+                constraints.rather_together = (0..constraints.all_rather_together().len()).collect();
+                constraints.rather_apart = (0..constraints.all_rather_apart().len()).collect();
             }
             PreferencePolicy::Ignore => {
-                constraints
-                    .spreads
-                    .retain(|spread| spread.when_unsatisfiable == "DoNotSchedule");
+                let is_hard =
+                    |spread: &TopologySpreadConstraint| spread.when_unsatisfiable == "DoNotSchedule";
+                constraints.retain_spreads(is_hard);
             }
         }
         constraints.bound();
         constraints
+    }
+
+    /// The same without preferences.
+    pub(super) fn without_preferences(&self) -> Self {
+        let mut hard = Self {
+            preferred: Vec::new(),
+            rather_together: Vec::new(),
+            rather_apart: Vec::new(),
+            ..self.clone()
+        };
+        hard.retain_spreads(|spread| !is_soft(spread));
+        hard
+    }
+
+    fn retain_spreads(&mut self, keeps: impl Fn(&TopologySpreadConstraint) -> bool) {
+        let mut spreads = std::mem::take(&mut self.spreads);
+        let all = self.all_spreads();
+        spreads.retain(|at| all.get(*at).is_some_and(&keeps));
+        self.spreads = spreads;
+    }
+
+    fn affinity(&self) -> Option<&Affinity> {
+        self.spec.as_ref().and_then(|spec| spec.affinity.as_ref())
+    }
+
+    fn node_affinity(&self) -> Option<&NodeAffinity> {
+        self.affinity()
+            .and_then(|affinity| affinity.node_affinity.as_ref())
+    }
+
+    fn pod_affinity(&self) -> Option<&PodAffinity> {
+        self.affinity()
+            .and_then(|affinity| affinity.pod_affinity.as_ref())
+    }
+
+    fn pod_anti_affinity(&self) -> Option<&PodAntiAffinity> {
+        self.affinity()
+            .and_then(|affinity| affinity.pod_anti_affinity.as_ref())
+    }
+
+    fn all_required(&self) -> Option<&[NodeSelectorTerm]> {
+        let node = self.node_affinity()?;
+        let required = node
+            .required_during_scheduling_ignored_during_execution
+            .as_ref()?;
+        Some(&required.node_selector_terms)
+    }
+
+    fn all_preferred(&self) -> &[PreferredSchedulingTerm] {
+        let node = self.node_affinity();
+        list(node.map(|node| &node.preferred_during_scheduling_ignored_during_execution))
+    }
+
+    fn all_rather_together(&self) -> &[WeightedPodAffinityTerm] {
+        let together = self.pod_affinity();
+        list(together.map(|one| &one.preferred_during_scheduling_ignored_during_execution))
+    }
+
+    fn all_rather_apart(&self) -> &[WeightedPodAffinityTerm] {
+        let apart = self.pod_anti_affinity();
+        list(apart.map(|one| &one.preferred_during_scheduling_ignored_during_execution))
+    }
+
+    fn all_spreads(&self) -> &[TopologySpreadConstraint] {
+        list(self.spec.as_ref().map(|spec| &spec.topology_spread_constraints))
+    }
+
+    /// The node selector, if there is one.
+    pub(super) fn node_selector(&self) -> Option<&BTreeMap<String, String>> {
+        self.spec.as_ref().and_then(|spec| spec.node_selector.as_ref())
+    }
+
+    /// The OR-ed terms of required node affinity; none is not the same as an empty list.
+    pub(super) fn required(&self) -> Option<&[NodeSelectorTerm]> {
+        let (from, to) = self.required?;
+        Some(self.all_required()?.get(from..to).unwrap_or_default())
+    }
+
+    /// The preferred terms of node affinity, by weight.
+    pub(super) fn preferred(&self) -> impl Iterator<Item = &PreferredSchedulingTerm> {
+        picked(self.all_preferred(), &self.preferred)
+    }
+
+    /// One of the preferred terms of node affinity, by weight.
+    pub(super) fn preference(&self, number: usize) -> Option<&PreferredSchedulingTerm> {
+        let at = self.preferred.get(number)?;
+        self.all_preferred().get(*at)
+    }
+
+    /// The required pod affinity.
+    pub(super) fn together(&self) -> &[PodAffinityTerm] {
+        let together = self.pod_affinity();
+        list(together.map(|one| &one.required_during_scheduling_ignored_during_execution))
+    }
+
+    /// The preferred pod affinity.
+    pub(super) fn rather_together(&self) -> impl Iterator<Item = &WeightedPodAffinityTerm> {
+        picked(self.all_rather_together(), &self.rather_together)
+    }
+
+    /// The required pod anti-affinity.
+    pub(super) fn apart(&self) -> &[PodAffinityTerm] {
+        let apart = self.pod_anti_affinity();
+        list(apart.map(|one| &one.required_during_scheduling_ignored_during_execution))
+    }
+
+    /// The preferred pod anti-affinity.
+    pub(super) fn rather_apart(&self) -> impl Iterator<Item = &WeightedPodAffinityTerm> {
+        picked(self.all_rather_apart(), &self.rather_apart)
+    }
+
+    /// The topology spreads.
+    pub(super) fn spreads(&self) -> impl Iterator<Item = &TopologySpreadConstraint> {
+        picked(self.all_spreads(), &self.spreads)
     }
 
     /// Leaves out what is beyond the bounds.
@@ -126,25 +196,36 @@ impl Constraints {
                 .map(|one| 1 + one.values.as_ref().map_or(0, Vec::len) / 8)
                 .sum()
         };
-        let required = self.required.iter().flatten().map(size).max().unwrap_or(0);
-        let preferred = self.preferred.first().map_or(0, |first| size(&first.preference));
-        let in_each = self.node_selector.len() + required.max(preferred);
+        let required = self.required().unwrap_or_default().iter().map(size).max();
+        let preferred = self.preference(0).map_or(0, |first| size(&first.preference));
+        let selector = self.node_selector().map_or(0, BTreeMap::len);
+        let in_each = selector + required.unwrap_or(0).max(preferred);
         let most = (MAX_STORED_DEMANDS / in_each.max(1)).max(MIN_COUNTED);
         let preferences = most.min(MAX_PREFERENCES);
         // Already sorted by weight.
-        self.left_out.preferences += cut(&mut self.preferred, preferences);
-        self.left_out.preferences += keep_heaviest(&mut self.rather_together, preferences);
-        self.left_out.preferences += keep_heaviest(&mut self.rather_apart, preferences);
-        let mut soft = 0;
+        let mut left_out = cut(&mut self.preferred, preferences);
+        let together = heaviest(
+            self.all_rather_together(),
+            self.rather_together.len(),
+            preferences,
+        );
+        let apart = heaviest(self.all_rather_apart(), self.rather_apart.len(), preferences);
+        left_out += self.rather_together.len() - together.len();
+        left_out += self.rather_apart.len() - apart.len();
+        (self.rather_together, self.rather_apart) = (together, apart);
         let before = self.spreads.len();
-        self.spreads.retain(|spread| {
-            soft += usize::from(is_soft(spread));
-            !is_soft(spread) || soft <= preferences
+        let soft = std::cell::Cell::new(0);
+        self.retain_spreads(|spread| {
+            soft.set(soft.get() + usize::from(is_soft(spread)));
+            !is_soft(spread) || soft.get() <= preferences
         });
-        self.left_out.preferences += before - self.spreads.len();
+        left_out += before - self.spreads.len();
+        self.left_out.preferences += left_out;
         let with_spreads = (MAX_SPREAD_FORMS / self.spreads.len().max(1)).max(MIN_COUNTED);
-        if let Some(terms) = &mut self.required {
-            self.left_out.alternatives += cut(terms, most.min(with_spreads).min(MAX_ALTERNATIVES));
+        if let Some((_, end)) = &mut self.required {
+            let counted = (*end).min(most.min(with_spreads).min(MAX_ALTERNATIVES));
+            self.left_out.alternatives += *end - counted;
+            *end = counted;
         }
     }
 
@@ -167,13 +248,13 @@ impl Constraints {
 
     /// The first of the OR-ed terms.
     pub(super) fn first_alternative(&self) -> Option<&NodeSelectorTerm> {
-        self.required.as_ref().and_then(|terms| terms.first())
+        self.required().and_then(<[_]>::first)
     }
 
     /// The node selector alone.
     pub(super) fn selector_requirements(&self, vocabulary: &mut Vocabulary) -> Requirements {
         let mut requirements = Requirements::new();
-        for (key, value) in &self.node_selector {
+        for (key, value) in self.node_selector().into_iter().flatten() {
             requirements.add_selector(key, Operator::In, &[value], None, vocabulary);
         }
         requirements
@@ -182,43 +263,43 @@ impl Constraints {
     /// Drops the first of several OR-ed terms; the last one stays.
     pub(super) fn drop_required_term(&mut self) -> bool {
         match &mut self.required {
-            Some(terms) if terms.len() > 1 => {
-                terms.remove(0);
+            Some((from, to)) if *from + 1 < *to => {
+                *from += 1;
                 true
             }
             _ => false,
         }
     }
+}
 
-    /// Tolerates every `PreferNoSchedule` taint; says whether that is new.
-    pub(super) fn tolerate_prefer_no_schedule(&mut self) -> bool {
-        let toleration = Toleration {
-            operator: Some("Exists".to_owned()),
-            effect: Some("PreferNoSchedule".to_owned()),
-            ..Toleration::default()
-        };
-        let text = |field: &Option<String>| field.clone().unwrap_or_default();
-        let same = |known: &Toleration| {
-            text(&known.key).is_empty()
-                && text(&known.value).is_empty()
-                && known.operator == toleration.operator
-                && known.effect == toleration.effect
-        };
-        if self.tolerations.iter().any(same) {
-            return false;
-        }
-        self.tolerations.push(toleration);
-        true
+/// The same, and every `PreferNoSchedule` taint tolerated; none if that is nothing new.
+pub(super) fn with_prefer_no_schedule(tolerations: &[Toleration]) -> Option<Arc<[Toleration]>> {
+    let toleration = Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("PreferNoSchedule".to_owned()),
+        ..Toleration::default()
+    };
+    fn is_empty(field: Option<&String>) -> bool {
+        field.is_none_or(String::is_empty)
     }
+    let same = |known: &Toleration| {
+        is_empty(known.key.as_ref())
+            && is_empty(known.value.as_ref())
+            && known.operator == toleration.operator
+            && known.effect == toleration.effect
+    };
+    if tolerations.iter().any(same) {
+        return None;
+    }
+    Some(tolerations.iter().cloned().chain([toleration]).collect())
 }
 
-fn list<T: Clone>(list: Option<&Option<Vec<T>>>) -> Vec<T> {
-    list.and_then(Option::as_ref).cloned().unwrap_or_default()
+fn list<T>(list: Option<&Option<Vec<T>>>) -> &[T] {
+    list.and_then(Option::as_deref).unwrap_or_default()
 }
 
-/// Whether a spread may be dropped.
-pub(super) fn is_soft(spread: &TopologySpreadConstraint) -> bool {
-    spread.when_unsatisfiable == "ScheduleAnyway"
+fn picked<'s, T>(all: &'s [T], positions: &'s [usize]) -> impl Iterator<Item = &'s T> {
+    positions.iter().filter_map(|at| all.get(*at))
 }
 
 /// Cuts a list; says how many items went.
@@ -226,23 +307,4 @@ fn cut<T>(list: &mut Vec<T>, most: usize) -> usize {
     let gone = list.len().saturating_sub(most);
     list.truncate(most);
     gone
-}
-
-/// Keeps the heaviest terms, in their order; says how many went.
-fn keep_heaviest(terms: &mut Vec<WeightedPodAffinityTerm>, most: usize) -> usize {
-    if terms.len() <= most {
-        return 0;
-    }
-    let mut order: Vec<usize> = (0..terms.len()).collect();
-    order.sort_by_key(|at| std::cmp::Reverse(terms.get(*at).map(|term| term.weight)));
-    let mut is_kept = vec![false; terms.len()];
-    for at in order.into_iter().take(most) {
-        if let Some(kept) = is_kept.get_mut(at) {
-            *kept = true;
-        }
-    }
-    let before = terms.len();
-    let mut kept = is_kept.into_iter();
-    terms.retain(|_| kept.next().unwrap_or(false));
-    before - terms.len()
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 
 use super::PodRecord;
 use super::amounts::{Amount, Dimensions, add};
-use super::constraints::Constraints;
+use super::constraints::{Constraints, with_prefer_no_schedule};
 use super::fingerprint::needs_devices;
 use super::host_ports::{HostPort, host_ports};
 use super::ids::{StateId, TaintsId};
@@ -65,7 +65,9 @@ fn daemon(daemon_set: &DaemonSet, objects: &Objects) -> Option<Daemon> {
         return None;
     }
     let mut constraints = Constraints::of(&pod, PreferencePolicy::Ignore);
-    constraints.tolerate_prefer_no_schedule();
+    if let Some(tolerations) = with_prefer_no_schedule(&constraints.tolerations) {
+        constraints.tolerations = tolerations;
+    }
     Some(Daemon {
         constraints,
         requests: pod_requests(&pod).unwrap_or_default(),

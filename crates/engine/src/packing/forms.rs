@@ -7,8 +7,8 @@
 //! A form is what the pod demands (shared by all its forms) and how many of each list are dropped, so a pod with many
 //! preferences has many forms and one set of demands.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -16,7 +16,8 @@ use k8s_openapi::api::core::v1::{
     WeightedPodAffinityTerm,
 };
 
-use super::constraints::{Constraints, is_soft};
+use super::bounds::is_soft;
+use super::constraints::{Constraints, with_prefer_no_schedule};
 use crate::requirements::Requirements;
 use crate::vocabulary::Vocabulary;
 
@@ -41,7 +42,7 @@ struct Dropped {
 impl Form {
     /// Nothing is dropped.
     pub(super) fn new(base: Arc<Constraints>) -> Self {
-        let tolerations = base.tolerations.as_slice().into();
+        let tolerations = Arc::clone(&base.tolerations);
         Self {
             base,
             dropped: Dropped::default(),
@@ -57,14 +58,13 @@ impl Form {
     /// The OR-ed terms of required node affinity; none is not the same as an empty list.
     pub(super) fn required(&self) -> Option<&[NodeSelectorTerm]> {
         self.base
-            .required
-            .as_ref()
+            .required()
             .map(|terms| terms.get(self.dropped.required..).unwrap_or_default())
     }
 
     /// The preference that counts as a demand.
     fn preference(&self) -> Option<&PreferredSchedulingTerm> {
-        self.base.preferred.get(self.dropped.preferred)
+        self.base.preference(self.dropped.preferred)
     }
 
     /// Whether it counts a preferred node affinity as a demand.
@@ -78,21 +78,17 @@ impl Form {
 
     /// The preferred pod affinity that is left.
     pub(super) fn rather_together(&self) -> impl Iterator<Item = &PodAffinityTerm> {
-        left(&self.base.rather_together, self.dropped.rather_together)
+        left(self.base.rather_together(), self.dropped.rather_together)
     }
 
     /// The preferred pod anti-affinity that is left.
     pub(super) fn rather_apart(&self) -> impl Iterator<Item = &PodAffinityTerm> {
-        left(&self.base.rather_apart, self.dropped.rather_apart)
+        left(self.base.rather_apart(), self.dropped.rather_apart)
     }
 
     /// The spreads that are left. Each one that was dropped was replaced by the last of those left then.
-    pub(super) fn spreads(&self) -> Cow<'_, [TopologySpreadConstraint]> {
-        let all = &self.base.spreads;
-        if self.dropped.soft_spreads == 0 {
-            return Cow::Borrowed(all);
-        }
-        let mut left: Vec<&TopologySpreadConstraint> = all.iter().collect();
+    pub(super) fn spreads(&self) -> Vec<&TopologySpreadConstraint> {
+        let mut left: Vec<&TopologySpreadConstraint> = self.base.spreads().collect();
         let mut from = 0;
         for _ in 0..self.dropped.soft_spreads {
             // Nothing before the last one found was soft.
@@ -101,7 +97,7 @@ impl Form {
             left.swap_remove(at);
             from = at;
         }
-        left.into_iter().cloned().collect()
+        left
     }
 
     /// The demands on a node's labels, the heaviest preference counted as one.
@@ -122,7 +118,7 @@ impl Form {
     pub(super) fn relaxed(&self, tolerate_prefer_no_schedule: bool) -> Option<Self> {
         let mut relaxed = self.clone();
         let (base, dropped) = (&self.base, &mut relaxed.dropped);
-        let soft = || base.spreads.iter().filter(|spread| is_soft(spread)).count();
+        let soft = || base.spreads().filter(|spread| is_soft(spread)).count();
         if self.required().is_some_and(|terms| terms.len() > 1) {
             dropped.required += 1;
         } else if dropped.rather_together < base.rather_together.len() {
@@ -134,14 +130,7 @@ impl Form {
         } else if dropped.soft_spreads < soft() {
             dropped.soft_spreads += 1;
         } else if tolerate_prefer_no_schedule {
-            let mut lenient = Constraints {
-                tolerations: self.tolerations.to_vec(),
-                ..Constraints::default()
-            };
-            if !lenient.tolerate_prefer_no_schedule() {
-                return None;
-            }
-            relaxed.tolerations = lenient.tolerations.into();
+            relaxed.tolerations = with_prefer_no_schedule(&self.tolerations)?;
         } else {
             return None;
         }
@@ -152,12 +141,7 @@ impl Form {
 impl Form {
     /// The demands without preferences.
     pub(super) fn without_preferences(&self) -> Self {
-        let mut base = Constraints::clone(&self.base);
-        base.preferred.clear();
-        base.rather_together.clear();
-        base.rather_apart.clear();
-        base.spreads.retain(|spread| !is_soft(spread));
-        Self::new(Arc::new(base))
+        Self::new(Arc::new(self.base.without_preferences()))
     }
 
     /// Whether it has preferences.
@@ -166,18 +150,18 @@ impl Form {
         !base.preferred.is_empty()
             || !base.rather_together.is_empty()
             || !base.rather_apart.is_empty()
-            || base.spreads.iter().any(is_soft)
+            || base.spreads().any(is_soft)
     }
 
     /// What all forms demand together: labels and rules. That is what compiling them costs.
     pub(super) fn all_demands(&self) -> u64 {
         let base = &self.base;
         let rules = base.spreads.len()
-            + base.together.len()
+            + base.together().len()
             + base.rather_together.len()
-            + base.apart.len()
+            + base.apart().len()
             + base.rather_apart.len();
-        let in_each = 4 + rules + base.node_selector.len();
+        let in_each = 4 + rules + base.node_selector().map_or(0, BTreeMap::len);
         u64::try_from(in_each.saturating_mul(base.forms())).unwrap_or(u64::MAX)
     }
 }
@@ -187,14 +171,14 @@ impl Form {
     pub(super) fn hard_demands(&self) -> u64 {
         const OF_A_RULE: usize = 16;
         let base = &self.base;
-        let hard = base.spreads.iter().filter(|spread| !is_soft(spread)).count();
-        let alternatives = base.required.as_ref().map_or(1, Vec::len);
-        let expressions = base.required.iter().flatten();
+        let hard = base.spreads().filter(|spread| !is_soft(spread)).count();
+        let alternatives = base.required().map_or(1, <[_]>::len);
+        let expressions = base.required().unwrap_or_default().iter();
         let expressions: usize = expressions
             .map(|term| term.match_expressions.as_ref().map_or(0, Vec::len))
             .sum();
-        let rules = base.together.len() + base.apart.len() + hard.saturating_mul(alternatives);
-        let labels = base.node_selector.len() + expressions + base.tolerations.len();
+        let rules = base.together().len() + base.apart().len() + hard.saturating_mul(alternatives);
+        let labels = base.node_selector().map_or(0, BTreeMap::len) + expressions + base.tolerations.len();
         u64::try_from(rules.saturating_mul(OF_A_RULE).saturating_add(labels)).unwrap_or(u64::MAX)
     }
 }
@@ -202,16 +186,20 @@ impl Form {
 impl Constraints {
     /// How many forms the demands have at most.
     pub(super) fn forms(&self) -> usize {
-        let soft = self.spreads.iter().filter(|spread| is_soft(spread)).count();
-        let alternatives = self.required.as_ref().map_or(1, |terms| terms.len().max(1));
-        alternatives + self.rather_together.len() + self.rather_apart.len() + self.preferred.len() + soft + 1
+        let soft = self.spreads().filter(|spread| is_soft(spread)).count();
+        let alternatives = self.required().map_or(1, |terms| terms.len().max(1));
+        let terms = self.rather_together.len() + self.rather_apart.len() + self.preferred.len();
+        alternatives + terms + soft + 1
     }
 }
 
 /// What is left of terms of which the heaviest were dropped. They are in their own order until the first one goes,
 /// and then by weight.
-fn left(terms: &[WeightedPodAffinityTerm], dropped: usize) -> impl Iterator<Item = &PodAffinityTerm> {
-    let mut terms: Vec<&WeightedPodAffinityTerm> = terms.iter().collect();
+fn left<'t>(
+    terms: impl Iterator<Item = &'t WeightedPodAffinityTerm>,
+    dropped: usize,
+) -> impl Iterator<Item = &'t PodAffinityTerm> {
+    let mut terms: Vec<&WeightedPodAffinityTerm> = terms.collect();
     if dropped > 0 {
         terms.sort_by_key(|term| Reverse(term.weight));
     }
@@ -224,7 +212,7 @@ fn left(terms: &[WeightedPodAffinityTerm], dropped: usize) -> impl Iterator<Item
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packing::constraints::{MAX_ALTERNATIVES, MAX_PREFERENCES};
+    use crate::packing::bounds::{MAX_ALTERNATIVES, MAX_PREFERENCES};
     use crate::packing::{PodRecord, PreferencePolicy};
     use serde_json::{Value, json};
 
@@ -317,7 +305,7 @@ mod tests {
         assert!(forms.iter().all(|form| Arc::ptr_eq(&form.base, &forms[0].base)));
         assert!(size_of::<Form>() <= 80, "{}", size_of::<Form>());
         // The heaviest ones count.
-        assert!(forms[0].base().preferred.iter().all(|term| term.weight > 80));
+        assert!(forms[0].base().preferred().all(|term| term.weight > 80));
         let left_out = forms[0].base().left_out;
         assert_eq!((left_out.preferences, left_out.alternatives), (1_750, 0));
         let said = left_out.describe().unwrap();
@@ -350,11 +338,7 @@ mod tests {
             "topologySpreadConstraints": (0..3_000).map(spread).collect::<Vec<_>>(),
         }));
         let base = form.base();
-        assert_eq!(
-            base.required.as_ref().map(Vec::len),
-            Some(19),
-            "each has all spreads"
-        );
+        assert_eq!(base.required().map(<[_]>::len), Some(19), "each has all spreads");
         assert_eq!(base.rather_together.len(), MAX_PREFERENCES);
         assert_eq!(base.rather_apart.len(), MAX_PREFERENCES);
         assert_eq!(
@@ -368,10 +352,7 @@ mod tests {
         let terms: Vec<Value> = (0..6_000).map(|at| term(&format!("key-{at}"))).collect();
         let form = self::form(json!({ "containers": [], "affinity": { "nodeAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": terms } } } }));
-        assert_eq!(
-            form.base().required.as_ref().map(Vec::len),
-            Some(MAX_ALTERNATIVES)
-        );
+        assert_eq!(form.base().required().map(<[_]>::len), Some(MAX_ALTERNATIVES));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Karpenter follows Go's random map order, the alphabetically first choice is taken.
 
 mod amounts;
+mod bounds;
 mod claim;
 mod cluster;
 mod constraints;
@@ -47,6 +48,7 @@ mod types;
 mod volumes;
 mod work;
 
+pub use bounds::{LeftOut, cut_demands};
 pub use fingerprint::scheduling_class;
 pub use objects::{Objects, Problem};
 pub use pod_records::{PodMetadata, PodRecord, Pods};

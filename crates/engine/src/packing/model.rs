@@ -156,7 +156,7 @@ impl<'a> Model<'a> {
                 continue;
             };
             topology.inverse_owned(
-                &constraints.apart,
+                constraints.apart(),
                 &constraints.tolerations,
                 namespace,
                 Some(&node),
@@ -399,8 +399,8 @@ fn keeps_apart(pod: &PodRecord) -> bool {
 }
 
 fn accepts_absence(constraints: &Constraints) -> bool {
-    let required = constraints.required.iter().flatten();
-    let preferred = constraints.preferred.iter().map(|term| &term.preference);
+    let required = constraints.required().unwrap_or_default().iter();
+    let preferred = constraints.preferred().map(|term| &term.preference);
     let expressions = required
         .chain(preferred)
         .flat_map(|term| term.match_expressions.iter().flatten());

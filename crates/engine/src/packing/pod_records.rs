@@ -16,8 +16,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use serde::Deserialize;
 use veneer_api::Pod;
-use veneer_api::labels::karpenter;
+use veneer_api::labels::{karpenter, veneer};
 
+use super::bounds::LeftOut;
 use super::fingerprint::{demands_hash, size_hash};
 use super::hash::{FastHasher, FastMap};
 
@@ -36,6 +37,8 @@ pub struct PodMetadata {
     pub labels: Option<Arc<Labels>>,
     /// Whether it may not be disrupted.
     pub do_not_disrupt: bool,
+    /// What a driver has taken out of its demands already.
+    pub left_out: LeftOut,
     /// Its controllers.
     pub owner_references: Option<Arc<Vec<OwnerReference>>>,
     /// When it was made.
@@ -164,6 +167,12 @@ impl Pods {
                 self.labels.share(hash, labels, || Arc::new(labels.clone()))
             }),
             do_not_disrupt: metadata.annotations.as_ref().is_some_and(protected),
+            left_out: metadata
+                .annotations
+                .as_ref()
+                .and_then(|annotations| annotations.get(veneer::LEFT_OUT))
+                .and_then(|text| LeftOut::read(text))
+                .unwrap_or_default(),
             owner_references: metadata.owner_references.as_ref().map(|owners| {
                 let hash = hash(|hasher| owners.iter().for_each(|owner| hasher.text(&owner.uid)));
                 self.owners.share(hash, owners, || Arc::new(owners.clone()))

@@ -108,7 +108,7 @@ fn avoids_node_pools(pod: &PodRecord) -> bool {
     let constraints = Constraints::of(pod, PreferencePolicy::Respect);
     let requirements = constraints.read(
         constraints.first_alternative(),
-        constraints.preferred.first(),
+        constraints.preference(0),
         &mut vocabulary,
     );
     let key = vocabulary.get(labels::NODE_POOL);

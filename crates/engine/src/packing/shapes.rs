@@ -155,7 +155,7 @@ impl Shape {
             volumes,
         } = source;
         let rules = subjects[subject].of_rules();
-        let apart = &form.base().apart;
+        let apart = form.base().apart();
         let inverse_owned = topology.inverse_owned(
             apart,
             form.tolerations(),

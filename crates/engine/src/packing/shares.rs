@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::constraints::LeftOut;
+use super::bounds::LeftOut;
 use super::forms::Form;
 use super::ids::{ShapeId, Table};
 use super::pods::PodEntry;

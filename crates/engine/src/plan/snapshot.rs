@@ -79,6 +79,8 @@ pub struct Snapshot {
     /// Claims whose machines are paid for whether they run or not, by name: moving their pods elsewhere saves next to
     /// nothing.
     pub paid_for: BTreeSet<String>,
+    /// Kinds that the driver may not list and does without: of these nothing is known.
+    pub unseen_kinds: BTreeSet<&'static str>,
     /// Whether some of this may be old, because a driver cannot watch it: then no node goes that could stay.
     pub is_stale: bool,
 }

@@ -72,7 +72,8 @@ pub struct Batch {
 impl Batch {
     /// Takes in what kube-scheduler says about the pods that wait: by uid, a number that changes when it says something else.
     /// While it is busy with them it has not looked at the newest yet, and a batch would be closed in the middle of them. So every
-    /// change keeps the batch open: a pod that is refused anew, one that begins to wait, and one that is bound.
+    /// change lets the idle time of an open batch begin again: other words about a pod, a pod that begins to wait, and one that waits no
+    /// longer (bound, gone, or given room by preemption). How long a batch may be open in all stays the same.
     pub fn hear(&mut self, said: BTreeMap<String, u64>, now: Timestamp) {
         if self.said != said {
             self.said = said;

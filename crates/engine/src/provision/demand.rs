@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::PodCondition;
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 use veneer_api::Pod;
 
 use crate::cluster::Index;
@@ -27,16 +27,17 @@ fn scheduler_nomination(pod: &Pod) -> Option<&str> {
     nominated.filter(|node| !node.is_empty())
 }
 
-/// The condition in which the scheduler says that it found no place.
-fn refusal(pod: &Pod) -> Option<&PodCondition> {
-    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+/// The condition in which kube-scheduler says that it found no place for a pod, and why.
+#[must_use]
+pub fn refusal(status: Option<&PodStatus>) -> Option<&PodCondition> {
+    let conditions = status?.conditions.as_deref()?;
     conditions.iter().find(|one| {
         one.type_ == "PodScheduled" && one.status == "False" && one.reason.as_deref() == Some("Unschedulable")
     })
 }
 
 fn is_refused(pod: &Pod) -> bool {
-    refusal(pod).is_some()
+    refusal(pod.status.as_deref()).is_some()
         && node_name(pod).is_none()
         && !is_terminal(pod)
         && !is_deleting(&pod.metadata)
@@ -76,7 +77,7 @@ pub fn refusals(snapshot: &Snapshot) -> BTreeMap<String, u64> {
     let refused = snapshot.pods.iter().filter(|pod| is_provisionable(pod));
     let said = refused.map(|pod| {
         let mut digest = DefaultHasher::new();
-        refusal(pod)
+        refusal(pod.status.as_deref())
             .and_then(|one| one.message.as_ref())
             .hash(&mut digest);
         (pod.metadata.uid.clone().unwrap_or_default(), digest.finish())

@@ -21,7 +21,7 @@ pub(crate) use demand::relevant;
 
 pub use batch::{Batch, Place, Window};
 pub use claims::{Spare, spare as spare_claim};
-pub use demand::{demand, is_provisionable, is_unbound, preempts_on, refusals, waiting};
+pub use demand::{demand, is_provisionable, is_unbound, preempts_on, refusal, refusals, waiting};
 pub use hash::{HASH_VERSION, pool_hash};
 pub use market::{LaunchOption, Market, claim_requirements, quantities};
 pub use pools::{decide as decide_pools, readiness};

@@ -372,9 +372,14 @@ impl Memory {
                 pod_templates(asked.snapshot()).find(|one| wanted == (one.kind, one.namespace, one.name))
             });
             let Some(template) = template else {
-                return Err(format!(
-                    "{field}: there is no {words}; create it, or name one that exists"
-                ));
+                let (kind, ..) = wanted;
+                return Err(if asked.snapshot().unseen_kinds.contains(kind) {
+                    format!(
+                        "{field}: {words} cannot be seen: the ClusterRole of the controller does not allow to list and watch {kind} objects; add the rule (the chart has it)"
+                    )
+                } else {
+                    format!("{field}: there is no {words}; create it, or name one that exists")
+                });
             };
             self.fit(template.key(), &template.pod(), asked).ok_or_else(|| {
                 format!("{field}: a pod of {words} fits on no type of NodePool {pool}; `veneer explain pod` says why")

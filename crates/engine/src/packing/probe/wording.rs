@@ -1,5 +1,7 @@
 //! Constraints in words: which object, which field, what it demands.
 
+use std::collections::BTreeMap;
+
 use super::Who;
 use super::chain::{Constraint, Stage};
 use crate::labels;
@@ -23,8 +25,9 @@ pub(super) fn pod_field(shape: &Shape, key: &str) -> String {
     let form = &shape.form;
     if form
         .base()
-        .node_selector
-        .keys()
+        .node_selector()
+        .into_iter()
+        .flat_map(BTreeMap::keys)
         .any(|label| labels::normalise(label) == key)
     {
         return format!("spec.nodeSelector[{key}]");

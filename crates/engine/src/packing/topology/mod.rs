@@ -142,18 +142,18 @@ impl<'a> Topology<'a> {
         if !spreads.is_empty() {
             // All spreads of a form look at the same nodes, but for their policies.
             let nodes = self.node_filter(form, states);
-            for spread in spreads.iter() {
+            for spread in spreads {
                 let group = self.spread_group(spread, &nodes, form, subject, states, types, taints);
                 owned.push(group);
             }
         }
         let tolerations = form.tolerations();
-        let together = form.base().together.iter();
+        let together = form.base().together().iter();
         for term in together.chain(form.rather_together()) {
             let group = self.term_group(Kind::Affinity, term, tolerations, subject, states, types, taints);
             owned.push(group);
         }
-        let apart = form.base().apart.iter();
+        let apart = form.base().apart().iter();
         for term in apart.chain(form.rather_apart()) {
             let kind = Kind::AntiAffinity;
             owned.push(self.term_group(kind, term, tolerations, subject, states, types, taints));
