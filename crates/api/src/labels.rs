@@ -118,6 +118,8 @@ pub mod veneer {
     pub const INSTANCE_TYPE: &str = "veneer.io/instance-type";
     /// The region of a commitment.
     pub const REGION: &str = "veneer.io/region";
+    /// The zone of zonal Reserved Instances; regional ones have none.
+    pub const ZONE: &str = "veneer.io/zone";
     /// Why an overlay exists, in a form that a label may hold.
     pub const OPTIMIZATION_REASON: &str = "veneer.io/optimization-reason";
     /// The key that no node has; a requirement on it switches an overlay off.

@@ -51,7 +51,7 @@ impl Changes {
         {
             return;
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::plausible;
 use super::samples::{answered, distinct};
-use super::{Balance, Certainty, Doubt, Observation, Sample, Scope, Target};
+use super::{Balance, Balances, Certainty, Doubt, Observation, Sample, Scope, Target};
 
 const OWNED: &str = "veneer_reserved_instances";
 const UNUSED: &str = "veneer_reserved_instances_unused";
@@ -22,10 +22,7 @@ const PLACE: [&str; 6] = [
 ];
 
 /// What is left by type and zone; nothing where no exporter counts.
-pub(super) fn balances(
-    observation: &Observation,
-    scope: &Scope,
-) -> Result<Option<BTreeMap<Target, Result<Balance, Doubt>>>, Doubt> {
+pub(super) fn balances(observation: &Observation, scope: &Scope) -> Result<Option<Balances>, Doubt> {
     let owned = answered(&observation.counted, OWNED)?;
     let in_scope = |sample: &Sample| {
         sample.label("account_id") == scope.account && sample.label("region") == scope.region

@@ -231,13 +231,16 @@ pub struct Scope {
     pub freshness_limit: SignedDuration,
 }
 
+/// What is left of each target, or why that is not known.
+pub type Balances = BTreeMap<Target, Result<Balance, Doubt>>;
+
 /// What is known about one kind.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Book {
     /// When the data was true.
     pub data_at: Timestamp,
     /// The targets that somebody pays for.
-    pub balances: BTreeMap<Target, Result<Balance, Doubt>>,
+    pub balances: Balances,
     /// Why a target that is not listed may exist nevertheless.
     pub unlisted: Option<Doubt>,
 }

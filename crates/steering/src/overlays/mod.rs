@@ -21,9 +21,6 @@ pub use render::{
     MixedPools, Naming, PoolRef, Pricing, Rendering, Weights, cost_aware, on_demand_only, preference,
 };
 
-/// The label with the zone of zonal Reserved Instances; regional ones have none.
-pub(crate) const ZONE: &str = "veneer.io/zone";
-
 /// A NodeOverlay that exists, as far as ownership and form are concerned.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Existing {
@@ -103,7 +100,7 @@ pub fn purpose(labels: &BTreeMap<String, String>) -> Purpose {
         let (covers, target) = match kind {
             Kind::ReservedInstance => {
                 let instance_type = label(veneer::INSTANCE_TYPE);
-                let zone = label(ZONE);
+                let zone = label(veneer::ZONE);
                 (instance_type, Target::reserved_in(instance_type, region, zone))
             }
             Kind::Ec2InstanceSavingsPlan => {

@@ -214,7 +214,7 @@ pub fn cost_aware(target: &Target, rendering: &Rendering) -> NodeOverlay {
             let mut weight = rendering.weights.reserved_instance;
             if !zone.is_empty() {
                 requirements.push(require(kubernetes::ZONE, &[zone]));
-                label(super::ZONE, zone);
+                label(veneer::ZONE, zone);
                 weight = rendering.zonal_weight;
             }
             (weight, Reason::ReservedInstancesAvailable)
