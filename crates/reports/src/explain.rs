@@ -24,6 +24,9 @@ pub(crate) enum Verdict {
     Unexplained,
 }
 
+/// By the stage of a commitment and the commitment: the usage that got more and that which got less than in the replay.
+type Changed = BTreeMap<(u8, u32), (Vec<usize>, Vec<usize>)>;
+
 /// What decides who is covered first by a commitment.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
@@ -40,7 +43,7 @@ struct Rank {
 pub(crate) fn explain(hour: &mut Hour, facts: &Facts, sharing: &Sharing) -> BTreeMap<(usize, u32), Verdict> {
     let mut verdicts = BTreeMap::new();
     // By commitment: who got more and who got less than in the replay.
-    let mut changed: BTreeMap<(u8, u32), (Vec<usize>, Vec<usize>)> = BTreeMap::new();
+    let mut changed = Changed::new();
     let mut pending: BTreeSet<(usize, u32)> = BTreeSet::new();
     for (number, usage) in hour.usages.iter().enumerate() {
         let price = facts.price(usage.what).cloned().unwrap_or(Exact::ONE);
@@ -123,11 +126,7 @@ pub(crate) fn explain(hour: &mut Hour, facts: &Facts, sharing: &Sharing) -> BTre
 }
 
 /// The commitments that share usage with those that a mistake touches are touched too.
-fn spread(
-    changed: &BTreeMap<(u8, u32), (Vec<usize>, Vec<usize>)>,
-    commitments: &mut BTreeSet<u32>,
-    usages: &mut BTreeSet<usize>,
-) {
+fn spread(changed: &Changed, commitments: &mut BTreeSet<u32>, usages: &mut BTreeSet<usize>) {
     loop {
         let before = (commitments.len(), usages.len());
         for ((_, payer), (more, less)) in changed {

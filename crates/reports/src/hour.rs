@@ -13,6 +13,9 @@ use crate::line::{Line, LineKind, Number, Place};
 use crate::meter::Meter;
 use crate::mistake::Mistake;
 
+/// An account, a machine and a plan.
+type Group = (u32, Option<u32>, u32);
+
 /// What somebody pays of something.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Part {
@@ -119,8 +122,8 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
     };
     let mut seen: HashSet<(u64, String)> = HashSet::new();
     let mut numbers: HashMap<(String, u32, u32, u32, Meter), usize> = HashMap::new();
-    let mut covered: BTreeMap<(u32, u32), (Exact, Place)> = BTreeMap::new();
-    let mut negated: BTreeMap<(u32, u32), (Exact, Place)> = BTreeMap::new();
+    let mut covered: BTreeMap<Group, (Exact, Place)> = BTreeMap::new();
+    let mut negated: BTreeMap<Group, (Exact, Place)> = BTreeMap::new();
     for line in lines {
         // Lines without a resource may be alike by chance.
         let has_name = !line.resource.is_empty() || line.kind == LineKind::PlanFee;
@@ -132,7 +135,9 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
             hour.found.push(found);
             continue;
         }
-        let group = (line.account, line.payer);
+        // Tiers of other usage are not told apart where they are taken off.
+        let machine = (line.meter != Meter::Other).then_some(line.what);
+        let group = (line.account, machine, line.payer);
         match line.kind {
             LineKind::PlanFee | LineKind::Unused => hour.fee(&line),
             LineKind::Negation => add(&mut negated, group, &line),
@@ -166,7 +171,7 @@ pub(crate) fn hour(slot: Interval, records: &str, facts: &Facts, sharing: &Shari
     hour
 }
 
-fn add(sums: &mut BTreeMap<(u32, u32), (Exact, Place)>, group: (u32, u32), line: &Line) {
+fn add(sums: &mut BTreeMap<Group, (Exact, Place)>, group: Group, line: &Line) {
     let sum = sums.entry(group).or_insert((Exact::ZERO, line.place));
     sum.0 = sum.0.plus(&line.or_zero(Number::Cost));
 }
@@ -259,11 +264,11 @@ impl Hour {
         number
     }
 
-    /// What plans cover is taken off the bill in the same hour: by account and plan.
+    /// What plans cover is taken off the bill in the same hour: by account, machine and plan.
     fn check_negations(
         &mut self,
-        covered: &BTreeMap<(u32, u32), (Exact, Place)>,
-        negated: &BTreeMap<(u32, u32), (Exact, Place)>,
+        covered: &BTreeMap<Group, (Exact, Place)>,
+        negated: &BTreeMap<Group, (Exact, Place)>,
     ) {
         let groups: std::collections::BTreeSet<_> = covered.keys().chain(negated.keys()).collect();
         for group in groups {
@@ -289,9 +294,9 @@ impl Hour {
                 mistake,
                 place,
                 account: group.0,
-                what: None,
+                what: group.1,
                 resource: String::new(),
-                payer: group.1,
+                payer: group.2,
                 note: format!("covered ${}, taken off ${}", cost.decimal(6), taken.decimal(6)),
                 billed: cost.minus(&taken),
                 expected: Exact::ZERO,

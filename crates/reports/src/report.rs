@@ -187,7 +187,7 @@ impl Summary {
         for (payer, (capacity, used)) in &hour.plans {
             let sums = self.commitments.entry(*payer).or_default();
             add(&mut sums.unused[1], &capacity.minus(used));
-            if !hour.fees.get(payer).is_some_and(|fee| fee.used.is_some()) {
+            if hour.fees.get(payer).is_none_or(|fee| fee.used.is_none()) {
                 add(&mut sums.cost, capacity);
             }
         }

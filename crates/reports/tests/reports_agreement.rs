@@ -3,7 +3,8 @@
 //! 200 days and 3 months by default; `VENEER_RECONCILE_DAYS=10000 VENEER_RECONCILE_MONTHS=200` ask for more.
 #![allow(
     clippy::disallowed_methods,
-    reason = "the test asks how many bills there shall be"
+    clippy::unwrap_used,
+    reason = "the test asks how many bills there shall be; helpers fail the test"
 )]
 
 mod written;
@@ -25,7 +26,7 @@ fn agree(seed: u64, hours: i64) -> (Report, usize) {
     // Reports are not sorted.
     Chance(seed).shuffle(&mut bill.lines);
     let report = written::reconcile(&bill.lines, written::sharing(&spec));
-    let near = |a: f64, b: &str| (a - b.parse::<f64>().unwrap()).abs() < 1e-4;
+    let near = |a: f64, b: &str| (a - b.parse::<f64>().unwrap()).abs() < 1e-5;
     assert!(report.is_right(), "bill {seed}: {report:#?}\n{spec:#?}");
     assert_eq!(report.line_hours.compared, bill.pairs as u64, "bill {seed}");
     assert_eq!(

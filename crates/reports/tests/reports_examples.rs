@@ -2,6 +2,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::disallowed_methods,
+    clippy::indexing_slicing,
     reason = "the test reads its files; helpers fail the test"
 )]
 
