@@ -324,7 +324,7 @@ impl<P: Provider> Executor<P> {
                     ..uid_only(&pod)
                 };
                 let deleted = pods.delete(&pod.name, &params).await;
-                deleted.map(|_| ()).or_else(|error| gone_is_fine(&error))
+                deleted.map(|_| ()).or_else(|error| self.is_gone(&pod, &error))
             }
             Action::PoolStatus { target, status } => {
                 let patch = json!({"metadata": version(&target), "status": status});
@@ -456,8 +456,15 @@ impl<P: Provider> Executor<P> {
                 "a PodDisruptionBudget does not allow it now: {}",
                 status.message
             ))),
-            Err(error) => gone_is_fine(&error),
+            Err(error) => self.is_gone(pod, &error),
         }
+    }
+
+    /// Takes in that a pod is gone, if that is why a request failed: the watch may be late, and would have it asked for again.
+    fn is_gone(&self, pod: &Target, error: &kube::Error) -> Result<(), Failure> {
+        gone_is_fine(error)?;
+        lock(&self.stores.pods).lost(&pod.namespace, &pod.name, &pod.uid);
+        Ok(())
     }
 
     async fn patch<T>(
