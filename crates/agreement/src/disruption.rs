@@ -1,7 +1,9 @@
 //! Consolidation: what we would save in one pass, against what Karpenter's own methods would on the same cluster.
 //!
 //! Karpenter takes the first command of its multi-node method, or else of its single-node method. Ours has to save at
-//! least as much: it may choose other nodes, and it may start several commands at once.
+//! least as much: it may choose other nodes, and it may start several commands at once. Karpenter judges each of ours, too: its
+//! pods have to find their places in its simulation, on nodes whose `consolidateAfter` has passed, and Balanced pools have to
+//! approve of it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -18,6 +20,9 @@ use crate::rng::Rng;
 
 /// Prices are compared as sums of floating-point numbers.
 const NOTHING: f64 = 1e-9;
+
+/// When all of this happens: within the first hour of a day, which some budgets name.
+const NOW: &str = "2026-01-02T00:30:00Z";
 
 /// The subject, with what all cases came to.
 #[derive(Default)]
@@ -38,6 +43,11 @@ pub struct Totals {
     pub karpenter: f64,
     /// What ours do.
     pub ours: f64,
+    /// The commands of ours that Karpenter judged, and those of Balanced pools among them.
+    pub judged: usize,
+    pub balanced: usize,
+    /// Cases in which some node may not take pods that are moved.
+    pub closed: usize,
 }
 
 /// A cluster whose nodes all have pods.
@@ -46,6 +56,9 @@ pub struct Case {
     objects: Vec<Value>,
     catalog: Value,
     options: Value,
+    now: &'static str,
+    /// The nodes of our commands, for Karpenter to judge.
+    proposed: Vec<Vec<String>>,
 }
 
 /// The fields are those of `oracle/internal/schedule/consolidate.go`.
@@ -53,6 +66,8 @@ pub struct Case {
 pub struct Answer {
     multi: Option<Vec<Found>>,
     single: Option<Vec<Found>>,
+    #[serde(default)]
+    judged: Vec<String>,
 }
 
 /// Nodes that go together.
@@ -96,21 +111,76 @@ fn catalogue() -> Value {
     Value::from(types)
 }
 
-fn pool(rng: &mut Rng, name: &str) -> Value {
+/// A pool, and how many seconds its `consolidateAfter` is; none for never.
+fn pool(rng: &mut Rng, name: &str) -> (Value, Option<i64>) {
     let capacity: Value = match rng.below(3) {
         0 => json!(["on-demand", "spot"]),
         _ => json!(["on-demand"]),
     };
-    let budget = *rng.pick(&["100%", "100%", "50%", "3", "1"]);
-    json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name, "uid": name}, "spec": {
+    let budgets = rng.pick(&[
+        json!([{"nodes": "100%"}]),
+        json!([{"nodes": "100%"}]),
+        json!([{"nodes": "50%"}]),
+        json!([{"nodes": "3"}]),
+        json!([{"nodes": "1"}]),
+        json!([]),
+        json!([{"nodes": "0", "reasons": ["Empty", "Drifted"]}, {"nodes": "4"}]),
+        json!([{"nodes": "2", "reasons": ["Underutilized"]}]),
+        json!([{"nodes": "1", "schedule": "0 0 * * *", "duration": "1h"}, {"nodes": "90%"}]),
+        json!([{"nodes": "0", "schedule": "0 12 * * *", "duration": "8h"}]),
+        json!([{"nodes": "0", "reasons": ["Underutilized"], "schedule": "@daily", "duration": "2h"}]),
+    ]);
+    let policy = *rng.pick(&[
+        "WhenEmptyOrUnderutilized",
+        "WhenEmptyOrUnderutilized",
+        "WhenEmptyOrUnderutilized",
+        "Balanced",
+        "Balanced",
+        "Balanced",
+        "WhenEmpty",
+    ]);
+    let (after, seconds) = *rng.pick(&[
+        ("0s", Some(0)),
+        ("0s", Some(0)),
+        ("30s", Some(30)),
+        ("10m", Some(600)),
+        ("1h30m", Some(5400)),
+        ("Never", None),
+    ]);
+    let pool = json!({"apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": name, "uid": name}, "spec": {
         "template": {"spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
             "requirements": [{"key": "karpenter.sh/capacity-type", "operator": "In", "values": capacity}],
             "expireAfter": "Never"}},
-        "disruption": {"consolidateAfter": "0s", "consolidationPolicy": "WhenEmptyOrUnderutilized",
-            "budgets": [{"nodes": budget}]}}})
+        "disruption": {"consolidateAfter": after, "consolidationPolicy": policy, "budgets": budgets}}});
+    (pool, seconds)
 }
 
-fn node(name: &str, pool: &str, it: &str, capacity: &str, zone: &str) -> [Value; 2] {
+/// When the last pod came or went, if one did, and whether `consolidateAfter` has passed since.
+fn quiet(rng: &mut Rng, after: Option<i64>) -> (Option<String>, bool) {
+    const INITIALIZED_BEFORE: i64 = 88_200;
+    let ago = *rng.pick(&[
+        None,
+        None,
+        Some(5),
+        Some(45),
+        Some(300),
+        Some(1800),
+        Some(7200),
+        Some(90_000),
+    ]);
+    let now: Timestamp = NOW.parse().unwrap_or_default();
+    let time = ago.and_then(|ago: i64| now.checked_sub(SignedDuration::from_secs(ago)).ok());
+    let is_over = after.is_some_and(|after| ago.unwrap_or(INITIALIZED_BEFORE) >= after);
+    (time.map(|time| time.to_string()), is_over)
+}
+
+fn node(
+    name: &str,
+    pool: &str,
+    it: &str,
+    (capacity, zone): (&str, &str),
+    (last_pod_event, is_quiet): (Option<String>, bool),
+) -> [Value; 2] {
     let (family, cpu) = it.split_once('.').unwrap_or(("c", "2"));
     let cpu: i64 = cpu.parse().unwrap_or(2);
     let per_cpu = match family {
@@ -128,15 +198,20 @@ fn node(name: &str, pool: &str, it: &str, capacity: &str, zone: &str) -> [Value;
             "lastTransitionTime": "2026-01-01T00:00:00Z"})
     };
     let all = ["Launched", "Registered", "Initialized", "Consolidatable", "Ready"];
-    let conditions: Vec<Value> = all.iter().map(|of| condition(of)).collect();
+    let all = all.iter().filter(|of| is_quiet || **of != "Consolidatable");
+    let conditions: Vec<Value> = all.map(|of| condition(of)).collect();
+    let mut status = json!({"providerID": format!("test://{name}"), "nodeName": name, "capacity": amounts,
+        "allocatable": amounts, "conditions": conditions});
+    if let Some(time) = last_pod_event {
+        status["lastPodEventTime"] = json!(time);
+    }
     [
         json!({"apiVersion": "karpenter.sh/v1", "kind": "NodeClaim", "metadata": {"name": format!("claim-{name}"),
             "uid": format!("claim-{name}"), "labels": labels, "generation": 1, "creationTimestamp": "2026-01-01T00:00:00Z",
             "finalizers": ["karpenter.sh/termination"]},
             "spec": {"nodeClassRef": {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "default"},
                 "requirements": [], "expireAfter": "Never"},
-            "status": {"providerID": format!("test://{name}"), "nodeName": name, "capacity": amounts,
-                "allocatable": amounts, "conditions": conditions}}),
+            "status": status}),
         json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "uid": name, "labels": labels,
             "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"providerID": format!("test://{name}")},
@@ -162,8 +237,21 @@ fn pod(rng: &mut Rng, name: &str, node: &str, zone: &str, cpu: i64) -> Value {
                 "requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "kubernetes.io/hostname",
                     "labelSelector": {"matchLabels": {"app": "apart"}}}]}});
         }
+        4 => pod["status"]["phase"] = json!("Pending"),
+        5 => {
+            let cost = *rng.pick(&["100000000", "2000000000", "-134217728", "-2000000000"]);
+            pod["metadata"]["annotations"] = json!({"controller.kubernetes.io/pod-deletion-cost": cost});
+        }
+        6 => pod["spec"]["priority"] = json!(rng.pick(&[1000, 100_000_000, -50_000_000])),
         _ => {}
     }
+    pod
+}
+
+/// A pod that costs something to evict: a node on which none does is empty to Karpenter, and not to us.
+fn ordinary(mut pod: Value) -> Value {
+    pod["metadata"]["annotations"] = json!({});
+    pod["spec"]["priority"] = Value::Null;
     pod
 }
 
@@ -207,8 +295,35 @@ fn ours(case: &Case) -> anyhow::Result<Vec<Command>> {
         least_saving: 0.0,
         ..Policy::default()
     };
-    let now: Timestamp = "2026-01-02T00:00:00Z".parse()?;
+    let now: Timestamp = case.now.parse()?;
     Ok(disruption::decide(&snapshot, &mut market, &policy, &mut Memory::default(), now).started)
+}
+
+/// Whether a node of a command is of a Balanced pool.
+fn is_balanced(case: &Case, command: &Command) -> bool {
+    let of_kind = |kind: &'static str| case.objects.iter().filter(move |object| object["kind"] == kind);
+    let mut nodes = of_kind("Node").filter(|node| {
+        command
+            .nodes
+            .iter()
+            .any(|name| node["metadata"]["name"] == **name)
+    });
+    nodes.any(|node| {
+        of_kind("NodePool").any(|pool| {
+            node["metadata"]["labels"]["karpenter.sh/nodepool"] == pool["metadata"]["name"]
+                && pool["spec"]["disruption"]["consolidationPolicy"] == "Balanced"
+        })
+    })
+}
+
+/// Whether an object is the claim of a node that pods came to or left lately.
+fn is_under_consolidate_after(object: &Value) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    object["kind"] == "NodeClaim"
+        && !conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition["type"] == "Consolidatable")
 }
 
 impl Subject for Disruptions {
@@ -220,7 +335,8 @@ impl Subject for Disruptions {
     }
 
     fn generate(&self, rng: &mut Rng) -> Case {
-        let mut objects = vec![pool(rng, "a"), pool(rng, "b")];
+        let pools = [pool(rng, "a"), pool(rng, "b")];
+        let mut objects: Vec<Value> = pools.iter().map(|(pool, _)| pool.clone()).collect();
         let types = ["c.4", "m.4", "r.4", "c.8", "m.8", "r.8", "c.16", "m.16"];
         for number in 0..2 + rng.below(14) {
             let name = format!("n{number:02}");
@@ -228,7 +344,9 @@ impl Subject for Disruptions {
             let capacity = if rng.chance(20) { "spot" } else { "on-demand" };
             let zone = *rng.pick(&["zone-a", "zone-b"]);
             let pool = *rng.pick(&["a", "a", "b"]);
-            objects.extend(node(&name, pool, it, capacity, zone));
+            let after = pools.get(usize::from(pool == "b")).and_then(|(_, after)| *after);
+            let quiet = quiet(rng, after);
+            objects.extend(node(&name, pool, it, (capacity, zone), quiet));
             let size = it.split_once('.').and_then(|(_, cpu)| cpu.parse::<i64>().ok());
             let room = size.unwrap_or(2) * 1000;
             let fill = room * rng.between(10, 100) / 100;
@@ -239,7 +357,8 @@ impl Subject for Disruptions {
                     break;
                 }
                 used += cpu;
-                objects.push(pod(rng, &format!("p{number:02}-{at:02}"), &name, zone, cpu));
+                let pod = pod(rng, &format!("p{number:02}-{at:02}"), &name, zone, cpu);
+                objects.push(if at == 0 { ordinary(pod) } else { pod });
             }
         }
         if rng.chance(25) {
@@ -261,11 +380,16 @@ impl Subject for Disruptions {
                     {"key": "node.kubernetes.io/instance-type", "operator": "In", "values": values}]}}),
             );
         }
-        Case {
+        let mut case = Case {
             objects,
             catalog: catalogue(),
             options: json!({"nodeOverlay": true}),
-        }
+            now: NOW,
+            proposed: Vec::new(),
+        };
+        let commands = ours(&case).unwrap_or_default();
+        case.proposed = commands.into_iter().map(|command| command.nodes).collect();
+        case
     }
 
     fn differences(&self, case: &Case, answer: &Answer) -> Vec<String> {
@@ -282,8 +406,24 @@ impl Subject for Disruptions {
         totals.more += usize::from(our_saving > best + NOTHING);
         totals.karpenter += best;
         totals.ours += our_saving;
+        totals.judged += answer.judged.len();
+        totals.balanced += commands
+            .iter()
+            .filter(|command| is_balanced(case, command))
+            .count();
+        totals.closed += usize::from(case.objects.iter().any(is_under_consolidate_after));
+        let refused = commands
+            .iter()
+            .zip(&answer.judged)
+            .filter(|(_, why)| !why.is_empty());
+        let refused: Vec<String> = refused
+            .map(|(command, why)| format!("Karpenter would not: {why}: {command:?}"))
+            .collect();
+        if answer.judged.len() != commands.len() {
+            return vec!["not all commands were judged".to_owned()];
+        }
         if our_saving + NOTHING >= best {
-            return Vec::new();
+            return refused;
         }
         let theirs = |method: &str, found: Option<&Vec<Found>>| {
             let found: Vec<String> = found
@@ -293,10 +433,12 @@ impl Subject for Disruptions {
                 .collect();
             format!("{method}: {}", found.join("; "))
         };
-        vec![
+        let mut differences = refused;
+        differences.extend([
             format!("Karpenter saves {best:.4}, we save {our_saving:.4}: {commands:?}"),
             theirs("multi", answer.multi.as_ref()),
             theirs("single", answer.single.as_ref()),
-        ]
+        ]);
+        differences
     }
 }

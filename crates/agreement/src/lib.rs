@@ -19,6 +19,7 @@ pub mod quantity;
 pub mod requirements;
 mod rng;
 pub mod schedule;
+pub mod suites;
 
 pub use harness::{Difference, Progress, Report, Subject, aws_oracle, check, karpenter_module, oracle};
 pub use rng::Rng;

@@ -57,6 +57,8 @@ enum Kind {
     ClassHash(Arguments),
     /// The scheduler: where pods go and what would be launched
     Schedule(schedule_command::Arguments),
+    /// Answers what Karpenter's own test suites ask, line by line (see oracle/suites)
+    Suites,
 }
 
 fn main() -> Result<ExitCode> {
@@ -84,6 +86,10 @@ fn main() -> Result<ExitCode> {
         }
         Kind::ClassHash(arguments) => run(&ClassHashes, &aws_oracle()?, &arguments),
         Kind::Schedule(arguments) => schedule_command::run(&arguments),
+        Kind::Suites => {
+            veneer_agreement::suites::serve(std::io::stdin().lock(), std::io::stdout().lock())?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

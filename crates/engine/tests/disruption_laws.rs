@@ -40,10 +40,10 @@ fn generate_in(seed: u64, pools: &[&str]) -> Fleet {
         json!([{"nodes": "30%"}]),
     ];
     for pool in ["a", "b"] {
-        let policy = if random.below(8) == 0 {
-            "WhenEmpty"
-        } else {
-            "WhenEmptyOrUnderutilized"
+        let policy = match random.below(8) {
+            0 => "WhenEmpty",
+            1 | 2 => "Balanced",
+            _ => "WhenEmptyOrUnderutilized",
         };
         let after = if random.below(10) == 0 { "Never" } else { "30s" };
         let budgets = random.one_of(&budgets).clone();
@@ -74,6 +74,15 @@ fn generate_in(seed: u64, pools: &[&str]) -> Fleet {
             _ => {}
         }
         fleet.node(&name, pool, it, change);
+        let mut pools = fleet.snapshot.node_pools.iter();
+        let pool = pools.find(|one| one.metadata.name.as_deref() == Some(pool));
+        if pool.unwrap().spec.disruption.consolidate_after != "Never" && random.below(6) == 0 {
+            edit(fleet.snapshot.node_claims.last_mut().unwrap(), |claim| {
+                claim["status"]["lastPodEventTime"] = json!("2026-01-01T11:59:45Z");
+                let conditions = claim["status"]["conditions"].as_array_mut().unwrap();
+                conditions.retain(|one| one["type"] != "Consolidatable");
+            });
+        }
         let mut left = it.split_once('.').unwrap().1.parse::<i64>().unwrap() * 1000;
         // Some are empty, some full, most in between.
         let fill = match random.below(6) {
@@ -222,6 +231,27 @@ fn free(fleet: &mut Fleet, node: &str, blocker: &Blocker) {
                 .unwrap();
             edit(&mut fleet.snapshot.node_claims[at], used);
         }
+        Blocker::Quiet { .. } | Blocker::Destinations { .. } => {
+            for claim in &mut fleet.snapshot.node_claims {
+                let own = format!("claim-{node}");
+                let is_own = claim.metadata.name.as_deref() == Some(&own);
+                let is_meant = is_own == matches!(blocker, Blocker::Quiet { .. });
+                if is_meant && claim.status.as_ref().unwrap().last_pod_event_time.is_some() {
+                    edit(claim, |claim| {
+                        claim["status"]["lastPodEventTime"] = Value::Null;
+                        let consolidatable = json!({"type": "Consolidatable", "status": "True", "reason": "x", "message": "",
+                            "lastTransitionTime": "2026-01-01T00:00:00Z"});
+                        claim["status"]["conditions"]
+                            .as_array_mut()
+                            .unwrap()
+                            .push(consolidatable);
+                    });
+                }
+            }
+        }
+        Blocker::Balanced { .. } => each_pool(fleet, &|pool| {
+            pool["spec"]["disruption"]["consolidationPolicy"] = json!("WhenEmptyOrUnderutilized");
+        }),
         Blocker::ConsolidationOff { .. } => each_pool(fleet, &|pool| {
             pool["spec"]["disruption"]["consolidateAfter"] = json!("30s");
         }),
@@ -320,10 +350,29 @@ fn launched_within_limits(fleet: &Fleet, decision: &Decision) -> usize {
     launched
 }
 
+/// Sees that no pod is moved to a node that others have just come to; says how many are moved.
+fn moves_to_quiet_nodes(fleet: &Fleet, decision: &Decision) -> usize {
+    let moves = decision.started.iter().flat_map(|command| &command.moves);
+    let mut moved = 0;
+    for node in moves.filter_map(|(_, node)| node.as_deref()) {
+        moved += 1;
+        let name = format!("claim-{node}");
+        let mut claims = fleet.snapshot.node_claims.iter();
+        let claim = claims.find(|one| one.metadata.name.as_deref() == Some(&name));
+        let status = claim.unwrap().status.as_ref().unwrap();
+        assert!(
+            status.last_pod_event_time.is_none(),
+            "{node}: {:?}",
+            decision.started
+        );
+    }
+    moved
+}
+
 #[test]
 fn commands_hold_under_an_independent_checker() {
     let (mut commands, mut with_new, mut together, mut saved) = (0, 0, 0, 0.0);
-    let mut at_limits = 0;
+    let (mut at_limits, mut moves) = (0, 0);
     for seed in 0..cases() {
         let mut fleet = generate(seed);
         let decision = fleet.decide();
@@ -331,9 +380,10 @@ fn commands_hold_under_an_independent_checker() {
         with_new += decision.started.iter().filter(|one| one.replacements > 0).count();
         together += decision.started.iter().filter(|one| one.nodes.len() > 1).count();
         saved += check(&mut fleet, &decision);
+        moves += moves_to_quiet_nodes(&fleet, &decision);
         at_limits += launched_within_limits(&fleet, &decision);
     }
-    assert!(at_limits > 0, "{commands} {with_new}");
+    assert!(at_limits > 0 && moves > 0, "{commands} {with_new}");
     assert!(
         commands > 0 && with_new > 0 && together > 0 && saved > 0.0,
         "{commands} {with_new} {together}"

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -43,6 +44,9 @@ type cluster struct {
 	provisioner *provisioning.Provisioner
 	state       *state.Cluster
 	events      events.Recorder
+	clock       clock.Clock
+	// claims are as they were given.
+	claims []*v1.NodeClaim
 }
 
 // The recorder remembers which catalogue entry an overlaid instance type was made from.
@@ -74,10 +78,18 @@ func newCluster(instanceTypes []*cloudprovider.InstanceType, in Case) (*cluster,
 		catalogue:     instanceTypes,
 		base:          map[*cloudprovider.InstanceType]*cloudprovider.InstanceType{},
 	}
-	cluster := &cluster{ctx: ctx, kube: kube, provider: provider, events: events.NewRecorder(&record.FakeRecorder{})}
-	cluster.state = state.NewCluster(clock.RealClock{}, kube, provider)
+	cluster := &cluster{ctx: ctx, kube: kube, provider: provider, events: events.NewRecorder(&record.FakeRecorder{}), clock: clock.RealClock{}}
+	if in.Now != nil {
+		cluster.clock = clocktesting.NewFakeClock(*in.Now)
+	}
+	for _, object := range objects {
+		if claim, ok := object.(*v1.NodeClaim); ok {
+			cluster.claims = append(cluster.claims, claim)
+		}
+	}
+	cluster.state = state.NewCluster(cluster.clock, kube, provider)
 	if in.Options.NodeOverlay {
-		controller := nodeoverlay.NewController(clock.RealClock{}, kube, undecorated, store, cluster.state)
+		controller := nodeoverlay.NewController(cluster.clock, kube, undecorated, store, cluster.state)
 		if _, err := controller.Reconcile(ctx, reconcile.Request{}); err != nil {
 			return nil, err
 		}
@@ -86,7 +98,7 @@ func newCluster(instanceTypes []*cloudprovider.InstanceType, in Case) (*cluster,
 		return nil, err
 	}
 	cluster.provisioner = provisioning.NewProvisioner(kube, cluster.events, provider, cluster.state,
-		clock.RealClock{}, deviceallocation.NewController(kube), virtualpods.NewVirtualPodCache(kube))
+		cluster.clock, deviceallocation.NewController(kube), virtualpods.NewVirtualPodCache(kube))
 	return cluster, nil
 }
 

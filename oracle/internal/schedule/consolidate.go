@@ -3,16 +3,18 @@ package schedule
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	"sigs.k8s.io/karpenter/pkg/controllers/disruption"
+	"sigs.k8s.io/karpenter/pkg/controllers/provisioning/scheduling"
+	"sigs.k8s.io/karpenter/pkg/state/cost"
 
 	"github.com/veneer-io/veneer/oracle/internal/batch"
 	"github.com/veneer-io/veneer/oracle/internal/catalogue"
@@ -23,6 +25,8 @@ type Consolidated struct {
 	Empty  []Command `json:"empty"`
 	Multi  []Command `json:"multi"`
 	Single []Command `json:"single"`
+	// Judged says of each proposal of the case why Karpenter would not do it; nothing if it would.
+	Judged []string `json:"judged,omitempty"`
 }
 
 // Command is nodes that go together.
@@ -63,9 +67,17 @@ func consolidate(instanceTypes []*cloudprovider.InstanceType, in Case) (Consolid
 	if err != nil {
 		return Consolidated{}, err
 	}
-	queue := disruption.NewQueue(cluster.kube, cluster.events, cluster.state, clock.RealClock{}, cluster.provisioner)
-	shared := disruption.MakeConsolidation(clock.RealClock{}, cluster.state, cluster.kube, cluster.provisioner,
+	// What pools cost is part of what a Balanced pool decides by.
+	costs := cost.NewClusterCost(cluster.ctx, cluster.provider, cluster.kube)
+	for _, claim := range cluster.claims {
+		if err := costs.UpdateNodeClaim(cluster.ctx, claim); err != nil {
+			return Consolidated{}, err
+		}
+	}
+	queue := disruption.NewQueue(cluster.kube, cluster.events, cluster.state, cluster.clock, cluster.provisioner)
+	shared := disruption.MakeConsolidation(cluster.clock, cluster.state, cluster.kube, cluster.provisioner,
 		cluster.provider, cluster.events, queue)
+	single := disruption.NewSingleNodeConsolidation(shared, disruption.WithValidator(unvalidated{}))
 	answer := Consolidated{}
 	for _, method := range []struct {
 		disruption.Method
@@ -73,25 +85,79 @@ func consolidate(instanceTypes []*cloudprovider.InstanceType, in Case) (Consolid
 	}{
 		{disruption.NewEmptiness(shared, disruption.WithValidator(unvalidated{})), &answer.Empty},
 		{disruption.NewMultiNodeConsolidation(shared, disruption.WithValidator(unvalidated{})), &answer.Multi},
-		{disruption.NewSingleNodeConsolidation(shared, disruption.WithValidator(unvalidated{})), &answer.Single},
+		{single, &answer.Single},
 	} {
-		if *method.into, err = cluster.first(queue, method.Method); err != nil {
+		if *method.into, err = cluster.first(queue, method.Method, costs); err != nil {
 			return Consolidated{}, err
 		}
+	}
+	for _, nodes := range in.Proposed {
+		fault, err := cluster.judge(queue, single, costs, nodes)
+		if err != nil {
+			return Consolidated{}, err
+		}
+		answer.Judged = append(answer.Judged, fault)
 	}
 	return answer, nil
 }
 
+// judge says why Karpenter would not let nodes go together, whatever else there is to do, or nothing.
+func (c *cluster) judge(queue *disruption.Queue, single *disruption.SingleNodeConsolidation, costs *cost.ClusterCost, nodes []string) (string, error) {
+	all, totals, err := disruption.GetCandidatesWithTotals(c.ctx, c.state, c.kube, c.events, c.clock, c.provider,
+		single.ShouldDisrupt, single.Class(), queue, costs)
+	if err != nil {
+		return "", err
+	}
+	candidates := []*disruption.Candidate{}
+	for _, candidate := range all {
+		if slices.Contains(nodes, candidate.Name()) {
+			candidates = append(candidates, candidate)
+		}
+	}
+	if len(candidates) != len(nodes) {
+		return "not all of them are candidates", nil
+	}
+	results, err := disruption.SimulateScheduling(c.ctx, c.kube, c.state, c.provisioner, c.clock, c.events,
+		[]scheduling.Options{scheduling.IsConsolidationSimulation}, candidates...)
+	if err != nil {
+		return "", err
+	}
+	command := disruption.Command{Candidates: candidates, Results: results}
+	switch {
+	case !results.AllNonPendingPodsScheduled():
+		return results.NonPendingPodSchedulingErrors(), nil
+	case len(results.NewNodeClaims) > 1:
+		return "several new nodes", nil
+	case len(results.NewNodeClaims) == 1:
+		claim := results.NewNodeClaims[0]
+		claim.InstanceTypeOptions = claim.InstanceTypeOptions.OrderByPrice(claim.Requirements)
+		if _, err := claim.RemoveInstanceTypeOptionsByPriceAndMinValues(claim.Requirements, command.SourceCost()); err != nil {
+			return err.Error(), nil
+		}
+		if len(claim.InstanceTypeOptions) == 0 {
+			return "nothing cheaper", nil
+		}
+		command.Replacements = []*disruption.Replacement{{NodeClaim: claim}}
+	}
+	if approved, scores := disruption.EvaluateBalancedMove(c.ctx, command, totals); !approved {
+		return fmt.Sprintf("not approved: %+v", scores), nil
+	}
+	return "", nil
+}
+
 // first is what a method would do with the cluster as it is.
-func (c *cluster) first(queue *disruption.Queue, method disruption.Method) ([]Command, error) {
-	candidates, err := disruption.GetCandidates(c.ctx, c.state, c.kube, c.events, clock.RealClock{}, c.provider,
-		method.ShouldDisrupt, method.Class(), queue)
+func (c *cluster) first(queue *disruption.Queue, method disruption.Method, costs *cost.ClusterCost) ([]Command, error) {
+	candidates, totals, err := disruption.GetCandidatesWithTotals(c.ctx, c.state, c.kube, c.events, c.clock, c.provider,
+		method.ShouldDisrupt, method.Class(), queue, costs)
 	if err != nil {
 		return nil, err
 	}
+	if setter, ok := method.(disruption.NodePoolTotalsSetter); ok {
+		setter.SetNodePoolTotals(totals)
+	}
 	// Candidates come in Go's map order, and equals stay as they come.
 	slices.SortFunc(candidates, func(a, b *disruption.Candidate) int { return strings.Compare(a.Name(), b.Name()) })
-	budgets, err := disruption.BuildDisruptionBudgetMapping(c.ctx, c.state, clock.RealClock{}, c.kube, c.provider,
+	budgets, err := disruption.BuildDisruptionBudgetMapping(c.ctx, c.state, c.clock, c.kube, c.provider,
 		c.events, method.Reason())
 	if err != nil {
 		return nil, err

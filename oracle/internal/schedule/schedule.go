@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -27,6 +28,10 @@ type Case struct {
 	Options Options  `json:"options"`
 	// Repeat schedules the same cluster several times, since Karpenter's answer may depend on Go's map order.
 	Repeat int `json:"repeat,omitempty"`
+	// Now is the time that Karpenter believes; the machine's by default.
+	Now *time.Time `json:"now,omitempty"`
+	// Proposed are nodes that go together, each for Karpenter's consolidation to judge.
+	Proposed [][]string `json:"proposed,omitempty"`
 }
 
 // Options are those of Karpenter's command line that matter to scheduling.

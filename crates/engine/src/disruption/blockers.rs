@@ -59,6 +59,24 @@ pub enum Blocker {
         /// Until then they are not moved again.
         until: Timestamp,
     },
+    /// The pool weighs what is saved against what is disturbed.
+    Balanced {
+        /// The pool.
+        pool: String,
+        /// What would be saved, as a share of what the pool costs.
+        saved: f64,
+        /// What would be disturbed, as a share of what disturbing the whole pool would be.
+        disturbed: f64,
+    },
+    /// The nodes that have room for its pods may not take them yet.
+    Destinations {
+        /// The pods.
+        pods: Vec<String>,
+        /// The nodes.
+        nodes: Vec<String>,
+        /// When all of them may.
+        until: Timestamp,
+    },
     /// Pods have come or gone lately.
     Quiet {
         /// When it has been quiet for long enough.
@@ -211,6 +229,8 @@ impl Blocker {
             Self::ConsolidationOff { .. } => "ConsolidationOff",
             Self::OnlyEmpty { .. } => "WhenEmpty",
             Self::Undone { .. } => "MoveUndone",
+            Self::Balanced { .. } => "Balanced",
+            Self::Destinations { .. } => "DestinationConsolidateAfter",
             Self::Quiet { .. } => "ConsolidateAfter",
             Self::PodAnnotation { .. } => "PodDoNotDisrupt",
             Self::Pdb { .. } => "PodDisruptionBudget",
@@ -252,6 +272,14 @@ impl Blocker {
             Self::OnlyEmpty { pool, .. } => {
                 format!("spec.disruption.consolidationPolicy: WhenEmptyOrUnderutilized in NodePool {pool}")
             }
+            Self::Balanced { pool, .. } => format!(
+                "a larger saving, fewer pods on it, or spec.disruption.consolidationPolicy: WhenEmptyOrUnderutilized in \
+                 NodePool {pool}"
+            ),
+            Self::Destinations { pods, until, .. } => format!(
+                "waiting until {until}, or room on other nodes for {}",
+                named(pods)
+            ),
             Self::Undone { until, .. } => format!("waiting until {until}"),
             Self::Quiet { until, .. } => format!("no pod coming or going until {until}"),
             Self::PodAnnotation { pod, until: None } => {
@@ -361,6 +389,24 @@ impl fmt::Display for Blocker {
             Self::Undone { pod, until } => write!(
                 f,
                 "a node had to be launched again after pods like {pod} were moved; they stay until {until}"
+            ),
+            Self::Balanced {
+                pool,
+                saved,
+                disturbed,
+            } => write!(
+                f,
+                "NodePool {pool} has consolidationPolicy Balanced: this would save {:.1} % of what the pool costs and disturb \
+                 {:.1} % of it, and has to save at least half the share that it disturbs",
+                saved * 100.0,
+                disturbed * 100.0
+            ),
+            Self::Destinations { pods, nodes, until } => write!(
+                f,
+                "only {} has room for {}{}, and pods came or went there less than its consolidateAfter ago; quiet at {until}",
+                named(nodes),
+                named(pods),
+                number(pods)
             ),
             Self::Quiet {
                 until,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{karpenter, kubernetes};
 use veneer_api::node_claim::{
@@ -12,6 +13,7 @@ use veneer_api::node_claim::{
 use veneer_api::node_pool::ConsolidationPolicy;
 use veneer_api::{NodeClaim, NodePool, Pod, find_condition};
 
+use super::balanced::PoolTotals;
 use super::blockers::Blocker;
 use super::budgets::{Count, Reason};
 use super::commands::Commands;
@@ -19,11 +21,11 @@ use super::pdbs::Limits;
 use crate::cluster::Index;
 use crate::cluster::purchase::purchase_option_of;
 use crate::lifecycle::drain::{is_protected, tolerates_disruption};
-use crate::lifecycle::{is_ready, quiet_at};
+use crate::lifecycle::{closed_to_moves_until, is_ready, quiet_at};
 use crate::packing::hash::FastMap;
 use crate::plan::{
     Lifetime, Snapshot, condition_true, controller_of, is_daemon_pod, is_deleting, is_spare, is_spare_taint,
-    is_terminal, label, name, node_pool_of, parse_duration,
+    is_terminal, label, name, node_pool_of, parse_duration, provider_id,
 };
 use crate::provision::Market;
 
@@ -93,6 +95,10 @@ pub(super) struct Candidates<'a> {
     pub(super) unmanaged: Vec<&'a Arc<Node>>,
     /// What each pool has.
     pub(super) counts: BTreeMap<&'a str, Count>,
+    /// What each pool comes to.
+    pub(super) totals: BTreeMap<&'a str, PoolTotals>,
+    /// The nodes that take no pods which consolidation moves, and until when.
+    pub(super) closed_to_moves: BTreeMap<&'a str, Timestamp>,
 }
 
 /// Whether a pod needs another place when its node goes.
@@ -152,13 +158,25 @@ impl<'a> Candidates<'a> {
             list: Vec::new(),
             unmanaged: Vec::new(),
             counts: BTreeMap::new(),
+            totals: costs(snapshot, market),
+            closed_to_moves: BTreeMap::new(),
         };
         for node in &snapshot.nodes {
+            let on_node = pods.get(name(&node.metadata)).map_or(&[][..], Vec::as_slice);
             let machine = index.of_node(name(&node.metadata));
             let Some((machine, claim)) = machine.and_then(|machine| Some((machine, machine.claim()?))) else {
+                if label(&node.metadata, karpenter::NODEPOOL).is_some() {
+                    all.disturb(node_pool_of(&node.metadata), disturbance_of_all(on_node));
+                }
                 all.unmanaged.push(node);
                 continue;
             };
+            if let Some(until) = machine
+                .pool()
+                .and_then(|pool| closed_to_moves_until(claim, pool, snapshot, now))
+            {
+                all.closed_to_moves.insert(name(&node.metadata), until);
+            }
             let is_going = is_deleting(&claim.metadata)
                 || is_deleting(&node.metadata)
                 || commands.is_going(name(&claim.metadata));
@@ -170,25 +188,71 @@ impl<'a> Candidates<'a> {
                 count.disrupted += usize::from(is_going || !is_ready(node));
             }
             if is_going {
+                all.disturb(node_pool_of(&claim.metadata), disturbance_of_all(on_node));
                 continue;
             }
-            let on_node = pods.get(name(&node.metadata)).map_or(&[][..], Vec::as_slice);
-            let mut candidate = candidate(claim, node, machine.pool(), on_node, market);
-            if snapshot.paid_for.contains(name(&claim.metadata)) {
-                let share = market
-                    .on_demand_price(candidate.instance_type)
-                    .map(|list| list * PAID_FOR);
-                candidate.price = candidate
-                    .price
-                    .map(|price| share.map_or(price, |share| price.min(share)));
-            }
+            let mut candidate = candidate(claim, node, machine.pool(), on_node);
+            candidate.price = price_of(claim, &node.metadata, snapshot, market);
             hold(&mut candidate, on_node, &limits, commands, snapshot, now);
+            let disturbance = if candidate.held.is_empty() {
+                candidate.disturbance
+            } else {
+                disturbance_of_all(on_node)
+            };
+            all.disturb(node_pool_of(&claim.metadata), disturbance);
             consolidation(&mut candidate, snapshot, now);
             candidate.unconsolidated.extend(undone(on_node, snapshot, now));
             all.list.push(candidate);
         }
+        for (claim, machine) in index.claimed() {
+            if provider_id(claim).is_some() && machine.node().is_none() {
+                all.disturb(node_pool_of(&claim.metadata), 1.0);
+            }
+        }
         all
     }
+
+    fn disturb(&mut self, pool: &'a str, disturbance: f64) {
+        self.totals.entry(pool).or_default().disturbance += disturbance;
+    }
+}
+
+/// What the pools cost, all of their claims counted, if any pool wants to know.
+fn costs<'a>(snapshot: &'a Snapshot, market: &Market) -> BTreeMap<&'a str, PoolTotals> {
+    let mut totals: BTreeMap<&str, PoolTotals> = BTreeMap::new();
+    let mut policies = snapshot
+        .node_pools
+        .iter()
+        .map(|pool| &pool.spec.disruption.consolidation_policy);
+    if !policies.any(|policy| *policy == ConsolidationPolicy::Balanced) {
+        return totals;
+    }
+    for claim in &snapshot.node_claims {
+        if let Some(price) = price_of(claim, &claim.metadata, snapshot, market) {
+            totals.entry(node_pool_of(&claim.metadata)).or_default().cost += price;
+        }
+    }
+    totals
+}
+
+/// What moving everything on a node would disturb that is not looked at more closely.
+fn disturbance_of_all(pods: &[&Arc<Pod>]) -> f64 {
+    let own = pods.iter().filter(|pod| !is_daemon_pod(pod));
+    1.0 + own.map(|pod| eviction_cost(pod).max(0.0)).sum::<f64>()
+}
+
+/// What a machine costs after overlays, by the labels that it has. What is paid for anyway counts little.
+fn price_of(claim: &NodeClaim, labels: &ObjectMeta, snapshot: &Snapshot, market: &Market) -> Option<f64> {
+    let text = |key| label(labels, key).unwrap_or_default();
+    let instance_type = text(kubernetes::INSTANCE_TYPE);
+    let capacity_type = purchase_option_of(labels).unwrap_or_default();
+    let pool = node_pool_of(&claim.metadata);
+    let price = market.price(pool, instance_type, capacity_type, text(kubernetes::ZONE))?;
+    if !snapshot.paid_for.contains(name(&claim.metadata)) {
+        return Some(price);
+    }
+    let list = market.on_demand_price(instance_type);
+    Some(list.map_or(price, |list| price.min(list * PAID_FOR)))
 }
 
 fn candidate<'a>(
@@ -196,15 +260,13 @@ fn candidate<'a>(
     node: &'a Arc<Node>,
     pool: Option<&'a Arc<NodePool>>,
     pods: &[&'a Arc<Pod>],
-    market: &Market,
 ) -> Candidate<'a> {
     let (mut moving, mut disturbance) = (0, 0.0);
     for pod in pods.iter().filter(|pod| is_reschedulable(pod)) {
         moving += 1;
         disturbance += eviction_cost(pod).max(0.0);
     }
-    let text = |key| label(&node.metadata, key).unwrap_or_default();
-    let instance_type = text(kubernetes::INSTANCE_TYPE);
+    let instance_type = label(&node.metadata, kubernetes::INSTANCE_TYPE).unwrap_or_default();
     let capacity_type = purchase_option_of(&node.metadata).unwrap_or_default();
     let conditions = claim.status.as_ref().map_or(&[][..], |status| &status.conditions);
     let drifted = find_condition(conditions, CONDITION_DRIFTED)
@@ -215,12 +277,7 @@ fn candidate<'a>(
         node,
         pool,
         pods: moving,
-        price: market.price(
-            node_pool_of(&claim.metadata),
-            instance_type,
-            capacity_type,
-            text(kubernetes::ZONE),
-        ),
+        price: None,
         instance_type,
         is_spot: capacity_type == karpenter::CAPACITY_TYPE_SPOT,
         disturbance: disturbance + 1.0,

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::Timestamp;
 use veneer_api::labels::{karpenter, kubernetes};
 
+use super::balanced::hopeless;
 use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
 use super::search::{Verdict, may_drift};
@@ -65,7 +66,8 @@ pub(super) fn fates(
             Some(command) => Outcome::Goes(command),
             None => {
                 let tried = alone.get(at).and_then(Option::as_ref);
-                Outcome::Stays(keeps(one, tried, budgets, &going))
+                let hopeless = hopeless(one, &candidates.totals);
+                Outcome::Stays(keeps(one, tried, hopeless, budgets, &going))
             }
         };
         let fate = Fate {
@@ -118,11 +120,24 @@ fn own<'c>(one: &'c Candidate<'_>) -> impl Iterator<Item = &'c Blocker> {
 }
 
 /// Everything that keeps a node.
-fn keeps(one: &Candidate<'_>, alone: Option<&Verdict>, budgets: &Budgets, going: &[String]) -> Vec<Blocker> {
+fn keeps(
+    one: &Candidate<'_>,
+    alone: Option<&Verdict>,
+    hopeless: Option<Blocker>,
+    budgets: &Budgets,
+    going: &[String],
+) -> Vec<Blocker> {
     let reason = one.reason();
     let mut blockers: Vec<Blocker> = own(one).cloned().collect();
     if let Some(Verdict::Stays(blocker)) = alone {
         blockers.push(blocker.clone());
+    }
+    // What its pool would not approve of if nothing else kept it.
+    let is_weighed = blockers
+        .iter()
+        .any(|blocker| matches!(blocker, Blocker::Balanced { .. }));
+    if reason == Reason::Underutilized && !is_weighed {
+        blockers.extend(hopeless);
     }
     let rule = budgets.of(one.pool_name(), reason);
     if let Some(allowed) = rule.allowed.filter(|allowed| *allowed <= rule.disrupted) {

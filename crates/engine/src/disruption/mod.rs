@@ -9,6 +9,7 @@
 //! not ready; a node is tainted only while a command needs it to be; every node has a fate, and one that stays names
 //! everything that keeps it.
 
+mod balanced;
 mod blockers;
 mod budgets;
 mod candidates;
@@ -289,7 +290,8 @@ fn look(
         free_steps: policy.free_steps,
         ..Options::default()
     };
-    let relocation = Relocation::new(&problem, options, &movable);
+    let mut relocation = Relocation::new(&problem, options, &movable);
+    relocation.close_to_moves(candidates.closed_to_moves.keys().copied());
     let catalogue = Arc::clone(market.catalogue());
     let overlays = market.overlay_names().to_vec();
     let discounts = Discounts {

@@ -8,7 +8,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::jiff::Timestamp;
+
 use super::Policy;
+use super::balanced::{hopeless, rejection};
 use super::blockers::Blocker;
 use super::budgets::{Budgets, Reason};
 use super::candidates::{Candidate, Candidates};
@@ -139,9 +142,14 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
                 may_go(one) || (self.policy.explains && can_be_tried())
             });
             let verdict = worth_it.then(|| {
-                let reason = self
-                    .candidate(at)
-                    .map_or(Reason::Underutilized, Candidate::reason);
+                let one = self.candidate(at);
+                let reason = one.map_or(Reason::Underutilized, Candidate::reason);
+                if !self.policy.explains
+                    && reason == Reason::Underutilized
+                    && let Some(blocker) = one.and_then(|one| hopeless(one, &self.candidates.totals))
+                {
+                    return Verdict::Stays(blocker);
+                }
                 let verdict = self.attempt(&[at], reason);
                 self.relocation.undo();
                 verdict
@@ -157,14 +165,19 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             .iter()
             .filter_map(|one| self.relocation.number(one.node_name()))
             .collect();
+        // Drifted nodes go whatever it takes; consolidation leaves nodes alone that pods have just come to.
+        self.relocation.avoid(reason == Reason::Underutilized);
         let moved = self.relocation.without(&numbers, Counted::Present);
         if numbers.len() != nodes.len() {
             return Verdict::Stays(Blocker::NotInitialised);
         }
         match self.weigh(&chosen, &moved, reason) {
             Ok(verdict) => verdict,
-            Err(blocker) if self.policy.explains && self.relocation.is_limited(&numbers) => {
-                Verdict::Stays(self.limits(&chosen, &numbers, reason).unwrap_or(blocker))
+            Err(blocker) if self.policy.explains => {
+                let closer = self
+                    .destinations(&chosen, &numbers, reason)
+                    .or_else(|| self.limits(&chosen, &numbers, reason));
+                Verdict::Stays(closer.unwrap_or(blocker))
             }
             Err(blocker) => Verdict::Stays(blocker),
         }
@@ -172,12 +185,47 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
 
     /// The limits, if nothing else keeps the nodes of the attempt that stands.
     fn limits(&mut self, chosen: &[&Candidate<'a>], numbers: &[usize], reason: Reason) -> Option<Blocker> {
+        if !self.relocation.is_limited(numbers) {
+            return None;
+        }
         self.relocation.undo();
+        self.relocation.avoid(reason == Reason::Underutilized);
         let moved = self.relocation.without(numbers, Counted::Gone);
         self.weigh(chosen, &moved, reason).ok()?;
         Some(Blocker::Limits {
             pool: chosen.first()?.pool_name().to_owned(),
             pods: self.names(moved.on_claims.iter().flatten().copied()),
+        })
+    }
+
+    /// The nodes whose `consolidateAfter` has not passed, if nothing else keeps the nodes of the attempt that stands.
+    fn destinations(
+        &mut self,
+        chosen: &[&Candidate<'a>],
+        numbers: &[usize],
+        reason: Reason,
+    ) -> Option<Blocker> {
+        if reason != Reason::Underutilized || !self.relocation.has_closed_nodes() {
+            return None;
+        }
+        self.relocation.undo();
+        self.relocation.avoid(false);
+        let moved = self.relocation.without(numbers, Counted::Present);
+        self.weigh(chosen, &moved, reason).ok()?;
+        let closed = &self.candidates.closed_to_moves;
+        let mut nodes: BTreeMap<&str, Timestamp> = BTreeMap::new();
+        let mut pods = Vec::new();
+        for (pod, node) in &moved.on_nodes {
+            let node = self.relocation.name(*node);
+            if let Some(until) = closed.get(node) {
+                nodes.insert(node, *until);
+                pods.push(self.pod_name(*pod));
+            }
+        }
+        Some(Blocker::Destinations {
+            pods,
+            until: nodes.values().max().copied()?,
+            nodes: nodes.keys().map(|node| (*node).to_owned()).collect(),
         })
     }
 
@@ -220,7 +268,15 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
         let moves: Vec<(usize, Option<usize>)> = on_nodes.chain(on_claims).collect();
         let price: f64 = chosen.iter().filter_map(|one| one.price).sum();
         let stuck = || self.names(moved.on_claims.iter().flatten().copied());
+        let totals = &self.candidates.totals;
+        let unbalanced = |saving: f64| match reason {
+            Reason::Underutilized => rejection(chosen, saving, totals),
+            Reason::Empty | Reason::Drifted => None,
+        };
         if moved.on_claims.is_empty() {
+            if let Some(blocker) = unbalanced(price) {
+                return Err(blocker);
+            }
             return Ok(Verdict::Goes {
                 claims: Vec::new(),
                 replacement: None,
@@ -266,6 +322,9 @@ impl<'s, 'a, 'o, 'p> Search<'s, 'a, 'o, 'p> {
             || pods.clone(),
             self.policy,
         )?;
+        if let Some(blocker) = unbalanced(price - new_price) {
+            return Err(blocker);
+        }
         let need = self.discounts.need(&claim, &offer, self.catalogue);
         if let Some((_, overlay)) = need
             .as_ref()

@@ -25,7 +25,7 @@ mod quiet;
 mod settled;
 mod termination;
 
-pub(crate) use quiet::quiet_at;
+pub(crate) use quiet::{closed_to_moves_until, quiet_at};
 
 pub use claim::{Launched, after_launch, launch_failed};
 pub use power::{STOPPED, after_change_type};

@@ -7,7 +7,7 @@ use veneer_api::{NodeClaim, NodePool};
 
 use super::View;
 use super::claim::pool_of;
-use crate::plan::{Conditions, Lifetime, Plan, Snapshot, is_spare};
+use crate::plan::{Conditions, Lifetime, Plan, Snapshot, condition_true, is_deleting, is_spare};
 
 /// A newer pod event is not written down before this much time has passed: nodes fill up pod by pod.
 const DEDUPLICATION: SignedDuration = SignedDuration::from_secs(10);
@@ -57,8 +57,23 @@ fn due(
     };
     let initialised = conditions.get(CONDITION_INITIALIZED);
     let initialised = initialised.map_or(now, |one| one.last_transition_time.0);
-    let since = last.map_or(initialised, |last| last.max(initialised));
+    let since = last.unwrap_or(initialised);
     Some(since.checked_add(after).unwrap_or(Timestamp::MAX))
+}
+
+/// Until when a node takes no pods that consolidation would move; none if it may take them now. Pods that wait for a
+/// place may go there all the same. As in Karpenter, a pool that launches nothing for pods is not asked.
+pub(crate) fn closed_to_moves_until(
+    claim: &NodeClaim,
+    pool: &NodePool,
+    snapshot: &Snapshot,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let is_asked = pool.spec.replicas.is_none() && !is_deleting(&pool.metadata);
+    if !is_asked || !condition_true(claim, CONDITION_INITIALIZED) {
+        return None;
+    }
+    quiet_at(claim, pool, snapshot, now).filter(|until| *until > now)
 }
 
 /// The same for whoever explains it; none if the pool never consolidates.

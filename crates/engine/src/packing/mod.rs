@@ -134,6 +134,36 @@ pub fn solve(problem: &Problem<'_>, options: &Options<'_>) -> Results {
     results::collect(run(problem, options), problem)
 }
 
+/// Where a pod went.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A node that exists or is on its way, by name.
+    Node(String),
+    /// A claim that is being built: the how-manieth that was opened, from 0.
+    Claim(usize),
+}
+
+/// One pod that was placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The pod, as a position in [`Objects::pods`].
+    pub pod: usize,
+    /// How many of its preferences were dropped before.
+    pub relaxations: usize,
+    /// Where it went.
+    pub place: Place,
+}
+
+/// The same with every placement in the order in which it was made.
+#[must_use]
+pub fn solve_step_by_step(problem: &Problem<'_>, options: &Options<'_>) -> (Results, Vec<Placement>) {
+    let mut solver = solver::Solver::new(model::Model::new(problem, options), *options);
+    solver.placements = Some(Vec::new());
+    solver.run();
+    let placements = solver.placements.take().unwrap_or_default();
+    (results::collect(solver, problem), placements)
+}
+
 /// A run over all pods. Where namespaces had to be held, all is decided again: other pods first, and those of the
 /// namespaces in question without their preferences.
 fn run<'o, 'a>(problem: &Problem<'a>, options: &Options<'o>) -> solver::Solver<'o, 'a> {

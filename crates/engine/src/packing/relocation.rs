@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use super::cluster::{cluster_nodes, node_name};
 use super::hash::FastMap;
-use super::ids::{NodeId, PoolId};
+use super::ids::{Id, NodeId, PoolId};
 use super::model::Model;
 use super::pods::PodEntry;
 use super::results::{Ranking, finish};
@@ -170,6 +170,32 @@ impl<'o, 'p> Relocation<'o, 'p> {
             by_name,
             places,
         }
+    }
+
+    /// Closes nodes, by name, to pods that are moved while [`Relocation::avoid`] says so. Pods that have not started are
+    /// not kept from them.
+    pub(crate) fn close_to_moves<'n>(&mut self, nodes: impl Iterator<Item = &'n str>) {
+        let avoided = &mut self.solver.avoided;
+        for place in nodes.filter_map(|name| self.nodes.get(*self.by_name.get(name)?)) {
+            avoided.nodes.insert(place.slot.index());
+        }
+        let pods = &self.problem.objects.pods;
+        let is_pending = |at: &usize| {
+            let status = pods.get(*at).and_then(|pod| pod.status.as_ref());
+            status.is_some_and(|status| status.phase.as_deref() == Some("Pending"))
+        };
+        let movable = self.movable.iter().map(|entry| entry.position);
+        avoided.exempt = movable.filter(is_pending).collect();
+    }
+
+    /// Whether moved pods keep away from the nodes that are closed to them.
+    pub(crate) fn avoid(&mut self, is_on: bool) {
+        self.solver.avoided.is_on = is_on;
+    }
+
+    /// Whether any node is closed to pods that are moved.
+    pub(crate) fn has_closed_nodes(&self) -> bool {
+        self.solver.avoided.nodes.count() > 0
     }
 
     /// The steps taken so far.

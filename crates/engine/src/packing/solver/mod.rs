@@ -18,7 +18,7 @@ use super::amounts::Amount;
 use super::claim::{Claim, Reservations};
 use super::cost::Steering;
 use super::hash::FastMap;
-use super::ids::{ClaimId, PoolId, ShapeId, SizeId, StateId, Table};
+use super::ids::{ClaimId, Id, NodeId, PoolId, ShapeId, SizeId, StateId, Table};
 use super::model::Model;
 use super::order::Order;
 use super::pods::PodEntry;
@@ -26,7 +26,7 @@ use super::probe::{self, Recording};
 use super::shapes::{Marks, Relaxed, Shape, Tables};
 use super::topology::{Checks, Narrowed};
 use super::work::Work;
-use super::{Options, ReservedMode};
+use super::{Options, Place, Placement, ReservedMode};
 pub(super) use trial::Trial;
 
 /// From so many rules on it pays to look first whether one of them leaves no place at all.
@@ -49,6 +49,13 @@ pub(super) struct Candidate {
     pub(super) size: SizeId,
     pub(super) shape: ShapeId,
     pub(super) relax_min_values: bool,
+}
+
+/// Where a pod went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    Node(NodeId),
+    Claim(ClaimId),
 }
 
 /// Why a pod went nowhere.
@@ -102,6 +109,26 @@ pub(super) struct Solver<'o, 'a> {
     steps_per_place: u64,
     /// The pod that is watched, for explanations.
     pub(super) recording: Option<Recording<'a>>,
+    /// Nodes that pods which are moved do not go to.
+    pub(super) avoided: Avoided,
+    /// What was placed so far, if somebody wants to know.
+    pub(super) placements: Option<Vec<Placement>>,
+}
+
+/// Nodes that take no pods which are only moved, while that is asked for.
+#[derive(Debug, Default)]
+pub(super) struct Avoided {
+    pub(super) nodes: Marks,
+    /// The pods that go there all the same, by position.
+    pub(super) exempt: BTreeSet<usize>,
+    pub(super) is_on: bool,
+}
+
+impl Avoided {
+    /// Whether any node is avoided now for the pod at `position`.
+    fn concerns(&self, position: usize) -> bool {
+        self.is_on && self.nodes.count() > 0 && !self.exempt.contains(&position)
+    }
 }
 
 impl<'o, 'a> Solver<'o, 'a> {
@@ -140,6 +167,8 @@ impl<'o, 'a> Solver<'o, 'a> {
             trial: None,
             outer: Vec::new(),
             recording: None,
+            avoided: Avoided::default(),
+            placements: None,
         }
     }
 
@@ -174,7 +203,9 @@ impl<'o, 'a> Solver<'o, 'a> {
 
     fn try_schedule(&mut self, entry: &PodEntry) -> bool {
         let is_watched = probe::is_watched(self.recording.as_ref(), entry);
-        let memory = (entry.attached.is_empty() && !is_watched).then_some((entry.shape, entry.size));
+        // Where some pods of a kind avoid nodes and others do not, one's failure says nothing about the next.
+        let is_ordinary = entry.attached.is_empty() && !self.avoided.exempt.contains(&entry.position);
+        let memory = (is_ordinary && !is_watched).then_some((entry.shape, entry.size));
         if let Some(key) = memory
             && self.failed.get(&key) == Some(&self.version)
         {
@@ -190,6 +221,7 @@ impl<'o, 'a> Solver<'o, 'a> {
         self.steps = 0;
         self.model.states.take_stored();
         let mut shape = entry.shape;
+        let mut relaxations = 0;
         loop {
             if is_watched {
                 probe::record(self, entry, shape);
@@ -200,14 +232,18 @@ impl<'o, 'a> Solver<'o, 'a> {
                 .work
                 .spend(namespace, std::mem::take(&mut self.steps) + states);
             match outcome {
-                Ok(()) => {
+                Ok(place) => {
                     self.version += 1;
+                    self.note_placement(entry, relaxations, place);
                     return true;
                 }
                 Err(Failure::Reserved) => break,
                 Err(Failure::Unplaced) if is_held => return false,
                 Err(Failure::Unplaced) => match self.relaxed(shape) {
-                    Some(relaxed) => shape = relaxed,
+                    Some(relaxed) => {
+                        shape = relaxed;
+                        relaxations += 1;
+                    }
                     None => break,
                 },
             }
@@ -216,6 +252,19 @@ impl<'o, 'a> Solver<'o, 'a> {
             self.failed.insert(key, self.version);
         }
         false
+    }
+
+    fn note_placement(&mut self, entry: &PodEntry, relaxations: usize, place: Placed) {
+        if let Some(placements) = &mut self.placements {
+            placements.push(Placement {
+                pod: entry.position,
+                relaxations,
+                place: match place {
+                    Placed::Node(id) => Place::Node(self.model.nodes[id].name.clone()),
+                    Placed::Claim(id) => Place::Claim(id.index()),
+                },
+            });
+        }
     }
 
     /// The namespaces whose pods are not tried any more.
@@ -283,7 +332,7 @@ impl<'o, 'a> Solver<'o, 'a> {
         relaxed
     }
 
-    fn add(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+    fn add(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<Placed, Failure> {
         if let Some(trial) = &mut self.trial {
             trial.note(shape);
         }
@@ -291,17 +340,19 @@ impl<'o, 'a> Solver<'o, 'a> {
             return Err(Failure::Unplaced);
         }
         self.prepare(shape);
-        if self.add_to_node(entry, shape) {
-            return Ok(());
+        if let Some(node) = self.add_to_node(entry, shape) {
+            return Ok(Placed::Node(node));
         }
         self.order.sort();
-        if self.steering.is_some() && self.add_to_group(entry, shape) {
-            return Ok(());
+        if self.steering.is_some()
+            && let Some(claim) = self.add_to_group(entry, shape)
+        {
+            return Ok(Placed::Claim(claim));
         }
-        if self.add_to_claim(entry, shape) {
-            return Ok(());
+        if let Some(claim) = self.add_to_claim(entry, shape) {
+            return Ok(Placed::Claim(claim));
         }
-        self.add_to_new_claim(entry, shape)
+        self.add_to_new_claim(entry, shape).map(Placed::Claim)
     }
 
     /// Whether one of several rules of a pod leaves no place anywhere, so that none need be asked. With few rules that

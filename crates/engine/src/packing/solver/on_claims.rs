@@ -12,12 +12,12 @@ use crate::packing::pods::PodEntry;
 use crate::packing::topology::{HostVerdict, Placed};
 
 impl Solver<'_, '_> {
-    pub(super) fn add_to_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> bool {
+    pub(super) fn add_to_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Option<ClaimId> {
         if self.model.shapes[shape].dead_claims.count() == self.claims.len() {
-            return false;
+            return None;
         }
         if self.no_state_will_do(shape) {
-            return false;
+            return None;
         }
         let resources = self.model.dimensions.names().len();
         let key = (shape, entry.size);
@@ -26,7 +26,7 @@ impl Solver<'_, '_> {
         let mut position = 0;
         let placed = loop {
             let Some(&id) = self.order.claims().get(position) else {
-                break false;
+                break None;
             };
             let at = id.index();
             let (size, marks) = (
@@ -53,7 +53,7 @@ impl Solver<'_, '_> {
                 Ok(accepted) => {
                     self.place_on_claim(id, entry, shape, accepted);
                     self.order.grow(position);
-                    break true;
+                    break Some(id);
                 }
                 Err(Refusal::Never) => self.model.shapes[shape].dead_claims.insert(at),
                 Err(Refusal::Full) => self.model.sizes[entry.size].full_claims.insert(at),
@@ -236,7 +236,7 @@ impl Solver<'_, '_> {
         }
     }
 
-    pub(super) fn add_to_new_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+    pub(super) fn add_to_new_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<ClaimId, Failure> {
         if self.steering.is_some() {
             return self.add_to_steered_claim(entry, shape);
         }
@@ -255,10 +255,7 @@ impl Solver<'_, '_> {
                 relax_min_values: self.options.min_values == MinValuesPolicy::BestEffort,
             };
             match self.accept(candidate, self.model.pools[pool].template) {
-                Ok(accepted) => {
-                    self.open_claim(pool, entry, shape, accepted);
-                    return Ok(());
-                }
+                Ok(accepted) => return Ok(self.open_claim(pool, entry, shape, accepted)),
                 // A pod that could have reserved capacity here does not go to a NodePool of lower weight.
                 Err(Refusal::Reserved) => return Err(Failure::Reserved),
                 Err(_) => {}
@@ -267,7 +264,13 @@ impl Solver<'_, '_> {
         Err(Failure::Unplaced)
     }
 
-    pub(super) fn open_claim(&mut self, pool: PoolId, entry: &PodEntry, shape: ShapeId, accepted: Accepted) {
+    pub(super) fn open_claim(
+        &mut self,
+        pool: PoolId,
+        entry: &PodEntry,
+        shape: ShapeId,
+        accepted: Accepted,
+    ) -> ClaimId {
         let resources = self.model.dimensions.names().len();
         let id = self.claims.push(Claim {
             pool,
@@ -285,5 +288,6 @@ impl Solver<'_, '_> {
         self.order.push(id);
         let types = &self.claims[id].types;
         self.model.pools[pool].limits.take_claim(types);
+        id
     }
 }

@@ -10,26 +10,30 @@ use crate::packing::states::{Merge, Side};
 use crate::packing::topology::{HostVerdict, Placed};
 
 impl Solver<'_, '_> {
-    pub(super) fn add_to_node(&mut self, entry: &PodEntry, shape: ShapeId) -> bool {
+    pub(super) fn add_to_node(&mut self, entry: &PodEntry, shape: ShapeId) -> Option<NodeId> {
         let count = self.model.nodes.len();
+        let avoids = self.avoided.concerns(entry.position);
         let mut from = 0;
         loop {
             let (shapes, sizes) = (&self.model.shapes, &self.model.sizes);
             let next = shapes[shape]
                 .dead_nodes
                 .next_unmarked(&sizes[entry.size].full_nodes, from, count);
-            let Some(at) = next else { return false };
+            let at = next?;
+            from = at + 1;
+            if avoids && self.avoided.nodes.contains(at) {
+                continue;
+            }
             self.steps += self.steps_per_place;
             match self.node_accepts(NodeId::new(at), entry, shape) {
                 Ok(state) => {
                     self.place_on_node(NodeId::new(at), entry, shape, state);
-                    return true;
+                    return Some(NodeId::new(at));
                 }
                 Err(Refusal::Never) => self.model.shapes[shape].dead_nodes.insert(at),
                 Err(Refusal::Full) => self.model.sizes[entry.size].full_nodes.insert(at),
                 Err(Refusal::TooLarge | Refusal::NotNow | Refusal::Reserved) => {}
             }
-            from = at + 1;
         }
     }
 

@@ -10,41 +10,36 @@ use crate::packing::pods::PodEntry;
 
 impl Solver<'_, '_> {
     /// Puts the pod on the claim that is meant for it, which is opened if need be.
-    pub(super) fn add_to_group(&mut self, entry: &PodEntry, shape: ShapeId) -> bool {
-        let Some((group, claim)) = self.steering.as_ref().and_then(|steering| steering.group(entry)) else {
-            return false;
-        };
+    pub(super) fn add_to_group(&mut self, entry: &PodEntry, shape: ShapeId) -> Option<ClaimId> {
+        let (group, claim) = self.steering.as_ref()?.group(entry)?;
         if let Some(id) = claim {
-            let Ok(accepted) = self.claim_accepts(id, entry, shape) else {
-                return false;
-            };
+            let accepted = self.claim_accepts(id, entry, shape).ok()?;
             self.place_on_claim(id, entry, shape, accepted);
             if let Some(position) = self.order.claims().iter().position(|claim| *claim == id) {
                 self.order.grow(position);
             }
-            return true;
+            return Some(id);
         }
-        let Some((pool, kept)) = self.steering.as_ref().and_then(|steering| steering.plan(group)) else {
-            return false;
-        };
-        let Some(accepted) = self.try_pool(pool, entry, shape) else {
-            return false;
-        };
+        let (pool, kept) = self.steering.as_ref()?.plan(group)?;
+        let accepted = self.try_pool(pool, entry, shape)?;
         let mut types = accepted.types.clone();
         types.intersect_with(&kept);
         if types.is_empty() {
-            return false;
+            return None;
         }
         let id = ClaimId::new(self.claims.len());
         if let Some(steering) = &mut self.steering {
             steering.opened(group, id);
         }
-        self.open_steered(pool, entry, shape, accepted, Offer::within(kept));
-        true
+        Some(self.open_steered(pool, entry, shape, accepted, Offer::within(kept)))
     }
 
     /// Opens a claim in the NodePool with the best offer.
-    pub(super) fn add_to_steered_claim(&mut self, entry: &PodEntry, shape: ShapeId) -> Result<(), Failure> {
+    pub(super) fn add_to_steered_claim(
+        &mut self,
+        entry: &PodEntry,
+        shape: ShapeId,
+    ) -> Result<ClaimId, Failure> {
         let mut best: Option<(PoolId, Accepted, Offer)> = None;
         for pool in self.model.pools.ids() {
             if let Some(accepted) = self.try_pool(pool, entry, shape) {
@@ -54,11 +49,8 @@ impl Solver<'_, '_> {
                 }
             }
         }
-        let Some((pool, accepted, offer)) = best else {
-            return Err(Failure::Unplaced);
-        };
-        self.open_steered(pool, entry, shape, accepted, offer);
-        Ok(())
+        let (pool, accepted, offer) = best.ok_or(Failure::Unplaced)?;
+        Ok(self.open_steered(pool, entry, shape, accepted, offer))
     }
 
     /// What a new claim of the NodePool would be with the pod.
@@ -85,7 +77,7 @@ impl Solver<'_, '_> {
         shape: ShapeId,
         mut accepted: Accepted,
         offer: Offer,
-    ) {
+    ) -> ClaimId {
         let demands = self.model.states.get(accepted.state);
         if !self.model.pools[pool].limits.is_unlimited() && !demands.has_min_values() {
             accepted.types.intersect_with(&offer.kept);
@@ -93,7 +85,7 @@ impl Solver<'_, '_> {
         if let Some(steering) = &mut self.steering {
             steering.open(offer);
         }
-        self.open_claim(pool, entry, shape, accepted);
+        self.open_claim(pool, entry, shape, accepted)
     }
 
     fn offer(&mut self, pool: PoolId, entry: &PodEntry, accepted: &Accepted) -> Offer {

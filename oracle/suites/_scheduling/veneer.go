@@ -1,0 +1,391 @@
+// This file is copied into a copy of Karpenter's package scheduling (see ../build). It defines the Solve that the
+// package's own specs call: Veneer decides, and what it decides is done with Karpenter's own functions.
+package scheduling
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	k8stypes "k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
+	"sigs.k8s.io/karpenter/pkg/cloudprovider"
+	karpopts "sigs.k8s.io/karpenter/pkg/operator/options"
+	"sigs.k8s.io/karpenter/pkg/scheduling"
+)
+
+// The label that Veneer knows reservations by.
+const veneerReservationID = "karpenter.k8s.aws/capacity-reservation-id"
+
+// What goes to Veneer and what comes back, one line each.
+type (
+	veneerQuestion struct {
+		Objects   []map[string]any `json:"objects"`
+		Types     []veneerType     `json:"types"`
+		WellKnown []string         `json:"wellKnown"`
+		// Closed are nodes that take no pods.
+		Closed  []string      `json:"closed"`
+		Options veneerOptions `json:"options"`
+	}
+	veneerOptions struct {
+		MinValues   string `json:"minValues"`
+		Preferences string `json:"preferences"`
+		Reserved    string `json:"reserved"`
+	}
+	veneerType struct {
+		Name         string                                    `json:"name"`
+		Requirements []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
+		Offerings    []veneerOffering                          `json:"offerings"`
+		Capacity     corev1.ResourceList                       `json:"capacity"`
+		Overhead     corev1.ResourceList                       `json:"overhead"`
+	}
+	veneerOffering struct {
+		Requirements        []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
+		Price               float64                                   `json:"price"`
+		Available           bool                                      `json:"available"`
+		ReservationCapacity int                                       `json:"reservationCapacity"`
+	}
+	veneerAnswer struct {
+		// Placements are in the order in which they are to be made.
+		Placements []veneerPlacement `json:"placements"`
+		// Claims are in the order in which they were opened.
+		Claims []veneerClaim `json:"claims"`
+		Error  string        `json:"error"`
+	}
+	veneerPlacement struct {
+		Pod         string `json:"pod"`
+		Relaxations int    `json:"relaxations"`
+		Node        string `json:"node"`
+		// Claim counts from 0; its first placement opens it.
+		Claim int `json:"claim"`
+	}
+	veneerClaim struct {
+		NodePool      string   `json:"nodePool"`
+		InstanceTypes []string `json:"instanceTypes"`
+	}
+)
+
+// Veneer runs as long as the suite does.
+var veneer struct {
+	sync.Mutex
+	in  *json.Encoder
+	out *bufio.Reader
+}
+
+func askVeneer(question veneerQuestion) veneerAnswer {
+	veneer.Lock()
+	defer veneer.Unlock()
+	if veneer.in == nil {
+		command := exec.Command(os.Getenv("VENEER_AGREEMENT"), "suites")
+		command.Stderr = os.Stderr
+		in, err := command.StdinPipe()
+		fault(err)
+		out, err := command.StdoutPipe()
+		fault(err)
+		fault(command.Start())
+		veneer.in, veneer.out = json.NewEncoder(in), bufio.NewReader(out)
+	}
+	text, err := json.Marshal(question)
+	fault(err)
+	renamed := strings.ReplaceAll(string(text), cloudprovider.ReservationIDLabel, veneerReservationID)
+	fault(veneer.in.Encode(json.RawMessage(renamed)))
+	line, err := veneer.out.ReadBytes('\n')
+	fault(err)
+	answer := veneerAnswer{}
+	fault(json.Unmarshal(line, &answer))
+	if answer.Error != "" {
+		differ("%s", answer.Error)
+	}
+	return answer
+}
+
+func fault(err error) {
+	if err != nil {
+		panic(fmt.Sprintf("asking Veneer: %v", err))
+	}
+}
+
+// differ fails the spec that is running.
+func differ(format string, values ...any) {
+	panic("Veneer differs: " + fmt.Sprintf(format, values...))
+}
+
+// Solve has Veneer decide about the pods.
+func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, error) {
+	for _, pod := range pods {
+		s.updateCachedPodData(ctx, pod)
+		if s.cachedPodData[pod.UID].HasResourceClaimRequests && s.allocator != nil {
+			// Dynamic resource allocation is not supported; nobody is asked.
+			return s.karpenterSolve(ctx, pods)
+		}
+	}
+	if ginkgo.CurrentSpecReport().LeafNodeType != types.NodeTypeInvalid {
+		ginkgo.AddReportEntry("veneer was asked", ginkgo.ReportEntryVisibilityNever)
+	}
+	answer := askVeneer(s.veneerQuestion(ctx, pods))
+	byUID := map[k8stypes.UID]*corev1.Pod{}
+	for _, pod := range pods {
+		byUID[pod.UID] = pod
+	}
+	claims := make([]*NodeClaim, len(answer.Claims))
+	for _, placement := range answer.Placements {
+		pod, found := byUID[k8stypes.UID(placement.Pod)]
+		if !found {
+			differ("pod %s was not to be placed", placement.Pod)
+		}
+		delete(byUID, pod.UID)
+		s.replay(ctx, pod.DeepCopy(), placement, answer, claims)
+	}
+	failures := map[*corev1.Pod]error{}
+	for _, pod := range pods {
+		if _, left := byUID[pod.UID]; !left {
+			continue
+		}
+		err := s.trySchedule(ctx, pod.DeepCopy())
+		if err == nil {
+			differ("no place for pod %s/%s, which Karpenter places", pod.Namespace, pod.Name)
+		}
+		if errors.Is(err, context.DeadlineExceeded) {
+			break
+		}
+		failures[pod] = err
+		_ = s.topology.Update(ctx, pod)
+		s.updateCachedPodData(ctx, pod)
+	}
+	for i, claim := range claims {
+		compareTypes(claim, answer.Claims[i])
+		claim.FinalizeScheduling(s.draDriversForNodeClaim(claim)...)
+	}
+	// The order in which Karpenter would have left them.
+	sort.Slice(s.newNodeClaims, func(a, b int) bool { return len(s.newNodeClaims[a].Pods) < len(s.newNodeClaims[b].Pods) })
+	return Results{NewNodeClaims: s.newNodeClaims, ExistingNodes: s.existingNodes, PodErrors: failures}, ctx.Err()
+}
+
+// replay makes one placement with Karpenter's own functions, which see the chosen target only.
+func (s *Scheduler) replay(ctx context.Context, pod *corev1.Pod, placement veneerPlacement, answer veneerAnswer, claims []*NodeClaim) {
+	for range placement.Relaxations {
+		if !s.preferences.Relax(ctx, pod) {
+			differ("pod %s has fewer than %d preferences to drop", pod.Name, placement.Relaxations)
+		}
+		if err := s.topology.Update(ctx, pod); err != nil {
+			differ("pod %s: %v", pod.Name, err)
+		}
+		s.updateCachedPodData(ctx, pod)
+	}
+	var err error
+	switch {
+	case placement.Node != "":
+		all := s.existingNodes
+		s.existingNodes = slices.DeleteFunc(slices.Clone(all), func(node *ExistingNode) bool { return node.Name() != placement.Node })
+		err = s.addToExistingNode(ctx, pod)
+		s.existingNodes = all
+	case claims[placement.Claim] != nil:
+		all := s.newNodeClaims
+		s.newNodeClaims = []*NodeClaim{claims[placement.Claim]}
+		err = s.addToInflightNode(ctx, pod)
+		s.newNodeClaims = all
+	default:
+		all, before := s.nodeClaimTemplates, len(s.newNodeClaims)
+		s.nodeClaimTemplates = slices.DeleteFunc(slices.Clone(all), func(template *NodeClaimTemplate) bool {
+			return template.NodePoolName != answer.Claims[placement.Claim].NodePool
+		})
+		err = s.addToNewNodeClaim(ctx, pod)
+		s.nodeClaimTemplates = all
+		if err == nil && len(s.newNodeClaims) == before+1 {
+			claims[placement.Claim] = s.newNodeClaims[before]
+		} else if err == nil {
+			err = fmt.Errorf("there is no such NodePool")
+		}
+	}
+	if err != nil {
+		differ("pod %s does not go to %+v: %v", pod.Name, placement, err)
+	}
+}
+
+// compareTypes sees that both have kept the same instance types.
+func compareTypes(claim *NodeClaim, ours veneerClaim) {
+	if claim == nil {
+		differ("a claim of NodePool %s without pods", ours.NodePool)
+	}
+	theirs := []string{}
+	for _, it := range claim.InstanceTypeOptions {
+		theirs = append(theirs, it.Name)
+	}
+	slices.Sort(theirs)
+	slices.Sort(ours.InstanceTypes)
+	if !slices.Equal(theirs, ours.InstanceTypes) {
+		differ("instance types of a claim: Karpenter keeps %v, Veneer %v", theirs, ours.InstanceTypes)
+	}
+}
+
+// veneerQuestion is everything that the scheduler knows.
+func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) veneerQuestion {
+	question := veneerQuestion{WellKnown: sorted(v1.WellKnownLabels.UnsortedList()), Objects: []map[string]any{}, Closed: []string{}}
+	question.Options = veneerOptions{MinValues: "Strict", Preferences: "Respect", Reserved: "Strict"}
+	if s.minValuesPolicy == karpopts.MinValuesPolicyBestEffort {
+		question.Options.MinValues = "BestEffort"
+	}
+	if s.preferencePolicy == PreferencePolicyIgnore {
+		question.Options.Preferences = "Ignore"
+	}
+	if s.reservedOfferingMode == ReservedOfferingModeFallback {
+		question.Options.Reserved = "Fallback"
+	}
+	if !karpopts.FromContext(ctx).FeatureGates.ReservedCapacity {
+		question.Options.Reserved = "Off"
+	}
+	question.Types = s.veneerTypes()
+	for _, pool := range listed[v1.NodePool](ctx, s, &v1.NodePoolList{}, func(list *v1.NodePoolList) []v1.NodePool { return list.Items }) {
+		if _, ok := s.remainingResources[pool.Name]; ok {
+			question.add("NodePool", pool)
+		}
+	}
+	s.addMachines(ctx, &question)
+	placed := map[k8stypes.UID]bool{}
+	for _, pod := range pods {
+		placed[pod.UID] = true
+		waiting := pod.DeepCopy()
+		waiting.Spec.NodeName = ""
+		waiting.Spec.SchedulingGates = nil
+		waiting.Status.NominatedNodeName = ""
+		waiting.DeletionTimestamp = nil
+		question.add("Pod", waiting)
+	}
+	for _, pod := range listed[corev1.Pod](ctx, s, &corev1.PodList{}, func(list *corev1.PodList) []corev1.Pod { return list.Items }) {
+		if pod.Spec.NodeName != "" && !placed[pod.UID] {
+			question.add("Pod", pod)
+		}
+	}
+	for _, set := range listed[appsv1.DaemonSet](ctx, s, &appsv1.DaemonSetList{}, func(list *appsv1.DaemonSetList) []appsv1.DaemonSet { return list.Items }) {
+		question.add("DaemonSet", set)
+	}
+	for _, claim := range listed[corev1.PersistentVolumeClaim](ctx, s, &corev1.PersistentVolumeClaimList{}, func(list *corev1.PersistentVolumeClaimList) []corev1.PersistentVolumeClaim { return list.Items }) {
+		question.add("PersistentVolumeClaim", claim)
+	}
+	for _, volume := range listed[corev1.PersistentVolume](ctx, s, &corev1.PersistentVolumeList{}, func(list *corev1.PersistentVolumeList) []corev1.PersistentVolume { return list.Items }) {
+		question.add("PersistentVolume", volume)
+	}
+	for _, class := range listed[storagev1.StorageClass](ctx, s, &storagev1.StorageClassList{}, func(list *storagev1.StorageClassList) []storagev1.StorageClass { return list.Items }) {
+		question.add("StorageClass", class)
+	}
+	for _, node := range listed[storagev1.CSINode](ctx, s, &storagev1.CSINodeList{}, func(list *storagev1.CSINodeList) []storagev1.CSINode { return list.Items }) {
+		question.add("CSINode", node)
+	}
+	for _, namespace := range listed[corev1.Namespace](ctx, s, &corev1.NamespaceList{}, func(list *corev1.NamespaceList) []corev1.Namespace { return list.Items }) {
+		question.add("Namespace", namespace)
+	}
+	return question
+}
+
+// addMachines adds the nodes that take pods as the scheduler knows them, and the others as the API server does: their pods
+// count, and nothing goes there.
+func (s *Scheduler) addMachines(ctx context.Context, question *veneerQuestion) {
+	nodes, claims := map[string]bool{}, map[string]bool{}
+	for _, existing := range s.existingNodes {
+		if existing.Node != nil {
+			nodes[existing.Node.Name] = true
+			node := existing.Node.DeepCopy()
+			node.DeletionTimestamp = nil
+			question.add("Node", node)
+		}
+		if existing.NodeClaim != nil {
+			claims[existing.NodeClaim.Name] = true
+			claim := existing.NodeClaim.DeepCopy()
+			claim.DeletionTimestamp = nil
+			question.add("NodeClaim", claim)
+		}
+	}
+	for _, node := range listed[corev1.Node](ctx, s, &corev1.NodeList{}, func(list *corev1.NodeList) []corev1.Node { return list.Items }) {
+		if !nodes[node.Name] {
+			node.DeletionTimestamp = nil
+			question.Closed = append(question.Closed, node.Name)
+			question.add("Node", node)
+		}
+	}
+}
+
+// veneerTypes are the types of all NodePools. Where those differ, a type says which NodePool has it.
+func (s *Scheduler) veneerTypes() []veneerType {
+	pools := sorted(slices.Collect(maps.Keys(s.instanceTypes)))
+	same := true
+	for _, pool := range pools {
+		same = same && slices.Equal(s.instanceTypes[pool], s.instanceTypes[pools[0]])
+	}
+	// A NodePool without types of its own has none.
+	same = same && len(pools) == len(s.remainingResources)
+	result := []veneerType{}
+	for _, pool := range pools {
+		for _, it := range s.instanceTypes[pool] {
+			described := veneerType{
+				Name:         it.Name,
+				Requirements: expressions(it.Requirements),
+				Offerings:    []veneerOffering{},
+				Capacity:     it.Capacity,
+				Overhead:     it.Overhead.Total(),
+			}
+			if !same {
+				described.Requirements = append(described.Requirements, v1.NodeSelectorRequirementWithMinValues{
+					Key: v1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{pool}})
+			}
+			for _, offering := range it.Offerings {
+				described.Offerings = append(described.Offerings, veneerOffering{
+					Requirements:        expressions(offering.Requirements),
+					Price:               offering.Price,
+					Available:           offering.Available,
+					ReservationCapacity: offering.ReservationCapacity,
+				})
+			}
+			result = append(result, described)
+		}
+		if same {
+			break
+		}
+	}
+	return result
+}
+
+func expressions(requirements scheduling.Requirements) []v1.NodeSelectorRequirementWithMinValues {
+	result := []v1.NodeSelectorRequirementWithMinValues{}
+	for _, key := range sorted(slices.Collect(maps.Keys(requirements))) {
+		result = append(result, requirements[key].NodeSelectorRequirement())
+	}
+	return result
+}
+
+func (q *veneerQuestion) add(kind string, object any) {
+	text, err := json.Marshal(object)
+	fault(err)
+	described := map[string]any{}
+	fault(json.Unmarshal(text, &described))
+	described["kind"] = kind
+	q.Objects = append(q.Objects, described)
+}
+
+// listed is every object of a kind; a client without the kind has none.
+func listed[T any, L client.ObjectList](ctx context.Context, s *Scheduler, list L, items func(L) []T) []T {
+	if err := s.kubeClient.List(ctx, list); err != nil {
+		return nil
+	}
+	return items(list)
+}
+
+func sorted(texts []string) []string {
+	slices.Sort(texts)
+	return texts
+}
