@@ -43,8 +43,9 @@ pub struct Totals {
     pub karpenter: f64,
     /// What ours do.
     pub ours: f64,
-    /// The commands of ours that Karpenter judged, and those of Balanced pools among them.
+    /// The commands of ours that Karpenter judged.
     pub judged: usize,
+    /// Those of them that disrupt nodes of `Balanced` NodePools.
     pub balanced: usize,
     /// Cases in which some node may not take pods that are moved.
     pub closed: usize,
@@ -117,7 +118,7 @@ fn pool(rng: &mut Rng, name: &str) -> (Value, Option<i64>) {
         0 => json!(["on-demand", "spot"]),
         _ => json!(["on-demand"]),
     };
-    let budgets = rng.pick(&[
+    let budgets = [
         json!([{"nodes": "100%"}]),
         json!([{"nodes": "100%"}]),
         json!([{"nodes": "50%"}]),
@@ -129,7 +130,8 @@ fn pool(rng: &mut Rng, name: &str) -> (Value, Option<i64>) {
         json!([{"nodes": "1", "schedule": "0 0 * * *", "duration": "1h"}, {"nodes": "90%"}]),
         json!([{"nodes": "0", "schedule": "0 12 * * *", "duration": "8h"}]),
         json!([{"nodes": "0", "reasons": ["Underutilized"], "schedule": "@daily", "duration": "2h"}]),
-    ]);
+    ];
+    let budgets = rng.pick(&budgets);
     let policy = *rng.pick(&[
         "WhenEmptyOrUnderutilized",
         "WhenEmptyOrUnderutilized",
