@@ -427,7 +427,13 @@ spec: {containers: [{name: main, resources: {requests: {cpu: 1}}}]}
 fn a_change_is_told_before_and_after() {
     let report = report(&["-f", SIZE_GAP, "--propose", CAP_192]);
     let change = &report["change"];
-    assert_eq!(change["verdict"], "Better: -$1.0675/h (-21.8 %).");
+    let verdict = change["verdict"].as_str().unwrap();
+    let (bill, overlays) = verdict.split_once(". ").unwrap();
+    assert_eq!(bill, "Costs more: +$2.7610/h (+56.4 %, about +$2,016 a month)");
+    assert!(
+        overlays.starts_with("Overlays make it look cheaper (-$1.0675/h)"),
+        "{verdict}"
+    );
     assert_eq!(change["before"]["nodes"], 1);
     assert_eq!(change["before"]["cost"]["hourly"], 4.896);
     assert_eq!(change["after"]["cost"]["hourly"], report["cost"]["hourly"]);
