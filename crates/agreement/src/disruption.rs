@@ -117,7 +117,7 @@ fn pool(rng: &mut Rng, name: &str) -> (Value, Option<i64>) {
         0 => json!(["on-demand", "spot"]),
         _ => json!(["on-demand"]),
     };
-    let budgets = rng.pick(&[
+    let budgets = [
         json!([{"nodes": "100%"}]),
         json!([{"nodes": "100%"}]),
         json!([{"nodes": "50%"}]),
@@ -129,7 +129,8 @@ fn pool(rng: &mut Rng, name: &str) -> (Value, Option<i64>) {
         json!([{"nodes": "1", "schedule": "0 0 * * *", "duration": "1h"}, {"nodes": "90%"}]),
         json!([{"nodes": "0", "schedule": "0 12 * * *", "duration": "8h"}]),
         json!([{"nodes": "0", "reasons": ["Underutilized"], "schedule": "@daily", "duration": "2h"}]),
-    ]);
+    ];
+    let budgets = rng.pick(&budgets);
     let policy = *rng.pick(&[
         "WhenEmptyOrUnderutilized",
         "WhenEmptyOrUnderutilized",
