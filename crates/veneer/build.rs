@@ -23,23 +23,29 @@ fn catalog_date() -> Option<String> {
     dates.max().map(ToOwned::to_owned)
 }
 
-fn main() {
+/// The commit of a build that is meant to be used: `VENEER_COMMIT` says it where there is no clone, as in an image. A build for tests names none, or every
+/// commit would compile everything anew.
+fn commit() -> Option<String> {
     println!("cargo:rerun-if-env-changed=VENEER_COMMIT");
-    // It grows with every commit; an image is built without a clone and says the commit itself.
+    let said = std::env::var("VENEER_COMMIT")
+        .ok()
+        .filter(|commit| !commit.is_empty());
+    if said.is_some() || std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        return said;
+    }
+    // It grows with every commit.
     if let Some(log) = git(&["rev-parse", "--git-path", "logs/HEAD"]).filter(|path| Path::new(path).exists())
     {
         println!("cargo:rerun-if-changed={log}");
     }
-    let commit = std::env::var("VENEER_COMMIT")
-        .ok()
-        .filter(|commit| !commit.is_empty());
-    let commit = commit.or_else(|| git(&["rev-parse", "--short=10", "HEAD"]));
-    println!(
-        "cargo:rustc-env=VENEER_COMMIT={}",
-        commit.as_deref().unwrap_or("unknown")
-    );
+    git(&["rev-parse", "--short=10", "HEAD"])
+}
+
+fn main() {
+    let build = commit().map_or_else(|| "unnamed build".to_owned(), |commit| format!("commit {commit}"));
+    println!("cargo:rustc-env=VENEER_BUILD={build}");
     println!(
         "cargo:rustc-env=VENEER_CATALOG_DATE={}",
-        catalog_date().as_deref().unwrap_or("unknown")
+        catalog_date().as_deref().unwrap_or("an unknown day")
     );
 }

@@ -24,8 +24,8 @@ pub(crate) struct Cli {
 /// With the commit that was built and the date of the embedded prices.
 const VERSION: &str = concat!(
     env!("CARGO_PKG_VERSION"),
-    " (commit ",
-    env!("VENEER_COMMIT"),
+    " (",
+    env!("VENEER_BUILD"),
     ", EC2 catalog of ",
     env!("VENEER_CATALOG_DATE"),
     ")"
