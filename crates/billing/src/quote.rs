@@ -4,8 +4,6 @@
 //! would rather have it. [`Allocator::marginal`] and [`Allocator::one_more`] bill the hour again and are exact always: a new instance on
 //! which a plan saves more takes the plan from another one.
 
-use std::collections::HashMap;
-
 use crate::allocator::{Allocator, Moment, Source, can_be_reserved, counted_size, flexible_quarters};
 use crate::bill::{Bill, Commitment, upfront_per_hour};
 use crate::exact::Exact;
@@ -213,40 +211,6 @@ impl Allocator<'_> {
         let number = with.usage(id)?.number;
         self.changed(moment, number, 0, &with)
             .map(|change| change.negated())
-    }
-
-    /// [`Allocator::marginal`] of every instance that runs in an hour, by the order of ids. Instances that are alike are billed once.
-    #[must_use]
-    pub fn marginals(&self, moment: Moment) -> Vec<(&str, Exact)> {
-        let with = self.bill(moment, None);
-        let mut known: HashMap<_, Exact> = HashMap::new();
-        let mut marginals = Vec::new();
-        for one in with.usages() {
-            let Some(usage) = self.usages.get(one.number) else {
-                continue;
-            };
-            let Source::Instance { first, .. } = &usage.source else {
-                continue;
-            };
-            let alike = (
-                usage.account,
-                usage.class,
-                usage.zonal_pool,
-                &first.purchase,
-                &first.capacity_reservation,
-                one.amount(),
-            );
-            let marginal = match known.get(&alike) {
-                Some(marginal) => marginal.clone(),
-                None => {
-                    let change = self.changed(moment, one.number, 0, &with).unwrap_or_default();
-                    known.insert(alike, change.negated());
-                    change.negated()
-                }
-            };
-            marginals.push((usage.id(), marginal));
-        }
-        marginals
     }
 
     /// What the bill of an hour would be higher if an instance of the organization that does not run in it ran for all of it.

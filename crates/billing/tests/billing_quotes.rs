@@ -111,11 +111,6 @@ fn without_an_instance_the_bill_falls_by_what_nothing_takes_over() {
     // The covered one is worth as much as the other: that one takes the plan over.
     assert_eq!(marginal(&two, "i-1"), Some(exact("1")));
     assert_eq!(marginal(&two, "i-2"), Some(exact("1")));
-    let allocator = Allocator::new(&two.org);
-    assert_eq!(
-        allocator.marginals(moment),
-        [("i-1", exact("1")), ("i-2", exact("1"))]
-    );
     // A zonal Reserved Instance pays for it, but not for the capacity that it leaves unused: without it the bill is higher.
     let reserved = reserved_capacity(1)
         .reserve_zonal("ri", 1, "m5.large")
@@ -123,6 +118,23 @@ fn without_an_instance_the_bill_falls_by_what_nothing_takes_over() {
             one.capacity_reservation = Some("cr".to_owned());
         });
     assert_eq!(marginal(&reserved, "i"), Some(exact("-1")));
+}
+
+#[test]
+fn of_two_that_run_equally_long_one_may_use_a_capacity_reservation_that_has_ended_for_the_other() {
+    let moment = Moment::Hour(START);
+    let half = HOUR / 2;
+    let mut case = priced()
+        .run_between("early", "m5.large", 0, half)
+        .run_between("late", "m5.large", half, HOUR)
+        .capacity_reservation("cr", 1, "m5.large", Interval::new(START, START + half));
+    for one in &mut case.org.instances {
+        one.capacity_reservation = Some("cr".to_owned());
+    }
+    // Without the early one its half hour is paid for as unused capacity; without the late one nothing is.
+    let allocator = Allocator::new(&case.org);
+    assert_eq!(allocator.marginal(moment, "early"), Some(Exact::ZERO));
+    assert_eq!(allocator.marginal(moment, "late"), Some(exact(".5")));
 }
 
 #[test]

@@ -12,12 +12,14 @@
 mod commitments;
 mod support;
 
+use std::time::Instant;
+
 use commitments::{Exporter, Proxy, Series, steering};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
-use support::{Bed, companion, eventually};
+use support::{Bed, DEADLINE, companion, eventually};
 use veneer_api::NodeClaim;
 use veneer_controllers::Settings;
 use veneer_testbed::{Options, Part};
@@ -62,13 +64,18 @@ impl Site {
 
     /// Launches until a NodeClaim is as expected: Karpenter takes a moment to follow overlays that go.
     async fn launch_until_applied_is(&self, expected: bool, name: &str) {
-        for attempt in 0..10 {
+        let began = Instant::now();
+        for attempt in 0.. {
             let claim = self.launch(&format!("{name}-{attempt}")).await;
             if claim.annotations().contains_key(APPLIED) == expected {
                 return;
             }
+            let others = format!("{attempt} more NodeClaims where {APPLIED} is {}", !expected);
+            assert!(
+                began.elapsed() < DEADLINE,
+                "{name}: not within {DEADLINE:?}, and {others}"
+            );
         }
-        panic!("{name}: ten NodeClaims in a row where {APPLIED} is {}", !expected);
     }
 
     async fn claim_names(&self) -> Vec<String> {

@@ -28,7 +28,7 @@ use support::root;
 use veneer_api::{NodeOverlay, NodePool};
 use veneer_testbed::{Cluster, Options, Part, workload};
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 const NAMESPACE: &str = "veneer-system";
 
 fn helm(arguments: &[&str]) -> String {

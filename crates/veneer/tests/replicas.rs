@@ -21,7 +21,7 @@ use serde_json::json;
 use veneer_api::{NodeOverlay, NodePool};
 use veneer_testbed::{Cluster, Options};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 const POOLS: usize = 4;
 
 struct Replica(Child);

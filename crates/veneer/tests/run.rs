@@ -17,7 +17,7 @@ use support::{veneer, veneer_at};
 use veneer_api::{NodeOverlay, NodePool};
 use veneer_testbed::{Cluster, Options};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// A cluster with our CRDs, a NodePool and two NodeOverlays that conflict.
 fn cluster() -> Cluster {

@@ -21,7 +21,7 @@ use tokio::runtime::Runtime;
 use veneer_api::NodeOverlay;
 use veneer_testbed::Cluster;
 
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Result<T, String>) -> T {
     let began = Instant::now();
