@@ -264,7 +264,7 @@ fn compare_pool(evaluation: &Evaluation, pool: usize, theirs: &PoolAnswer, detai
     }
 }
 
-fn texts(list: &ResourceList) -> BTreeMap<String, String> {
+pub(crate) fn texts(list: &ResourceList) -> BTreeMap<String, String> {
     list.iter()
         .map(|(name, quantity): (&str, &Quantity)| (name.to_owned(), quantity.to_string()))
         .collect()

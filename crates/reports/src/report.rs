@@ -14,6 +14,7 @@ use crate::mistake::Mistake;
 use crate::time;
 use crate::totals::{CommitmentTotals, Example, LineHours, MistakeTotals, Pair, Report, UsageTotals};
 
+const DAY: i64 = 86_400;
 /// How many examples of one kind are kept.
 const EXAMPLES: usize = 20;
 
@@ -90,6 +91,8 @@ pub(crate) struct Summary {
     line_hours: LineHours,
     total: Sums,
     accounts: BTreeMap<u32, Sums>,
+    /// By days since 1970.
+    days: BTreeMap<i64, Sums>,
     families: BTreeMap<String, Sums>,
     commitments: BTreeMap<u32, CommitmentSums>,
     mistakes: BTreeMap<Mistake, MistakeTotals>,
@@ -118,9 +121,10 @@ impl Summary {
         for (number, usage) in hour.usages.iter().enumerate() {
             let price = facts.price(usage.what).cloned().unwrap_or_default();
             let name = facts.things.thing(usage.what).map(family).unwrap_or_default();
-            let sums: [&mut Sums; 3] = [
+            let sums: [&mut Sums; 4] = [
                 &mut self.total,
                 self.accounts.entry(usage.account).or_default(),
+                self.days.entry(hour.slot.start.div_euclid(DAY)).or_default(),
                 self.families.entry(name.to_owned()).or_default(),
             ];
             for sums in sums {
@@ -351,6 +355,14 @@ impl Summary {
             },
             other: dollars(&other),
             accounts,
+            days: self
+                .days
+                .iter()
+                .map(|(day, sums)| {
+                    let time = time::format(day.saturating_mul(DAY));
+                    sums.totals(time.get(..10).unwrap_or(&time))
+                })
+                .collect(),
             families: self
                 .families
                 .iter()

@@ -16,7 +16,7 @@ pub struct Pair {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UsageTotals {
-    /// The account, or the family.
+    /// The account, the day or the family.
     pub name: String,
     /// What nothing covers.
     pub on_demand: Pair,
@@ -136,6 +136,8 @@ pub struct Report {
     pub other: f64,
     /// By account.
     pub accounts: Vec<UsageTotals>,
+    /// By day (UTC).
+    pub days: Vec<UsageTotals>,
     /// By instance family, or type of other usage.
     pub families: Vec<UsageTotals>,
     /// By commitment.

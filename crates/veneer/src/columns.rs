@@ -91,6 +91,20 @@ impl Columns {
         Ok(())
     }
 
+    /// The titles as words, and whether a column is of numbers.
+    pub(crate) fn titles(&self) -> impl Iterator<Item = (String, bool)> {
+        self.columns.iter().map(|column| {
+            let mut letters = column.title.chars();
+            let first = letters.next().into_iter();
+            let title = first.chain(letters.flat_map(char::to_lowercase)).collect();
+            (title, column.align == Align::Right)
+        })
+    }
+
+    pub(crate) fn rows(&self) -> &[Vec<String>] {
+        &self.rows
+    }
+
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
         let longest = |at: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(at));

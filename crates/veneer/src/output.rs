@@ -77,6 +77,17 @@ pub(crate) fn yaml(out: &mut impl Write, value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// A line of comma-separated values (RFC 4180).
+pub(crate) fn csv_line(out: &mut impl Write, fields: &[&str]) -> io::Result<()> {
+    let quoted = fields
+        .iter()
+        .map(|field| match field.contains([',', '"', '\n', '\r']) {
+            true => format!("\"{}\"", field.replace('"', "\"\"")),
+            false => (*field).to_owned(),
+        });
+    writeln!(out, "{}", quoted.collect::<Vec<_>>().join(","))
+}
+
 /// What was left unread because commands do not use it, in words.
 pub(crate) fn ignored(objects: &Objects) -> Option<String> {
     let total: usize = objects.ignored.values().sum();

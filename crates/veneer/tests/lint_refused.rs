@@ -99,6 +99,25 @@ fn what_the_api_server_refuses_in_a_nodepool_is_an_error_with_its_line() {
     assert_eq!(findings(&pool("weight: 100", requirements), &[]), []);
 }
 
+/// As charts leave them; the API server drops such fields before it looks at the rest.
+#[test]
+fn fields_without_a_value_are_as_if_they_were_not_there() {
+    let overlay = "apiVersion: karpenter.sh/v1alpha1\nkind: NodeOverlay\nmetadata:\n  name: b\n  labels:\nspec:\n  requirements:\n  \
+        - {key: kubernetes.io/arch, operator: In, values: [amd64]}\n  capacity:\n  weight:\n  priceAdjustment: -5%\n";
+    let pool = pool(
+        "limits:\nweight:\ndisruption:\n  consolidateAfter: 0s\n  budgets:\n",
+        "taints:\nstartupTaints:\nexpireAfter:\nrequirements:\n- {key: kubernetes.io/arch, operator: In, values: [amd64]}\n",
+    );
+    let both = format!("{pool}---\n{overlay}");
+    assert_eq!(findings(&both, &[]), []);
+    let report = lint(&both, &["--ignore", "uncapped-pool"]);
+    assert!(
+        report.all().contains("1 NodePools, 1 NodeOverlays"),
+        "both are read: {}",
+        report.all()
+    );
+}
+
 #[test]
 fn a_refusal_says_what_was_found_what_is_expected_and_the_fix() {
     let text = pool(

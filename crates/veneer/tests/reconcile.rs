@@ -155,10 +155,19 @@ fn savings_says_what_is_used_wasted_and_ending() {
     assert_eq!(json["unusedPercent"], 25.0);
     assert_eq!(json["byCommitment"][0]["endsSoon"], true);
     assert_eq!(json["uncovered"][0]["family"], "c5");
+    assert_eq!(json["byDay"][0]["name"], "2026-01-05");
     assert_eq!(
-        veneer(&["savings", "--cur", &path, "--fail-on-waste", "30"]).code,
+        veneer(&["savings", "--cur", &path, "--fail-on-waste", "30%"]).code,
         0
     );
+    let said = veneer(&["savings", "--cur", &path, "--fail-on-waste", "a lot"]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("such as 10 or 10%"), "{}", said.err);
+    for format in ["csv", "markdown", "html"] {
+        let said = veneer(&["savings", "--cur", &path, "-o", format]);
+        assert_eq!(said.code, 0, "{}", said.all());
+        insta::assert_snapshot!(format!("savings_{format}"), said.out);
+    }
 }
 
 #[test]
@@ -194,4 +203,19 @@ fn the_bill_of_a_scenario_is_right() {
     let billed =
         json["total"]["effective"]["billed"].as_f64().unwrap() + json["unused"]["billed"].as_f64().unwrap();
     assert!((billed - paid).abs() < 0.005, "{billed} is not {paid}");
+    // The third way to the same number: what the report of savings adds up.
+    let said = veneer(&["savings", "--cur", &path, "-o", "json"]);
+    assert_eq!(said.code, 0, "{}", said.all());
+    let json = said.json();
+    let number = |name: &str| json[name].as_f64().unwrap();
+    assert!(
+        (number("paid") - paid).abs() < 0.005,
+        "{} is not {paid}",
+        number("paid")
+    );
+    let without_commitments = number("list") + number("spot") - number("saved");
+    assert!(
+        (without_commitments - paid).abs() < 0.005,
+        "{without_commitments} is not {paid}"
+    );
 }

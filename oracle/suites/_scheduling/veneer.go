@@ -3,21 +3,13 @@
 package scheduling
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
-	"os/exec"
 	"slices"
 	"sort"
-	"strings"
-	"sync"
 
-	"github.com/onsi/ginkgo/v2"
-	"github.com/onsi/ginkgo/v2/types"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -25,19 +17,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	v1 "sigs.k8s.io/karpenter/pkg/apis/v1"
-	"sigs.k8s.io/karpenter/pkg/cloudprovider"
 	karpopts "sigs.k8s.io/karpenter/pkg/operator/options"
-	"sigs.k8s.io/karpenter/pkg/scheduling"
+	podutils "sigs.k8s.io/karpenter/pkg/utils/pod"
+	"sigs.k8s.io/karpenter/pkg/veneer"
 )
-
-// The label that Veneer knows reservations by.
-const veneerReservationID = "karpenter.k8s.aws/capacity-reservation-id"
 
 // What goes to Veneer and what comes back, one line each.
 type (
 	veneerQuestion struct {
+		Ask       string           `json:"ask"`
 		Objects   []map[string]any `json:"objects"`
-		Types     []veneerType     `json:"types"`
+		Types     []veneer.Type    `json:"types"`
 		WellKnown []string         `json:"wellKnown"`
 		// Closed are nodes that take no pods.
 		Closed  []string      `json:"closed"`
@@ -48,25 +38,11 @@ type (
 		Preferences string `json:"preferences"`
 		Reserved    string `json:"reserved"`
 	}
-	veneerType struct {
-		Name         string                                    `json:"name"`
-		Requirements []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
-		Offerings    []veneerOffering                          `json:"offerings"`
-		Capacity     corev1.ResourceList                       `json:"capacity"`
-		Overhead     corev1.ResourceList                       `json:"overhead"`
-	}
-	veneerOffering struct {
-		Requirements        []v1.NodeSelectorRequirementWithMinValues `json:"requirements"`
-		Price               float64                                   `json:"price"`
-		Available           bool                                      `json:"available"`
-		ReservationCapacity int                                       `json:"reservationCapacity"`
-	}
 	veneerAnswer struct {
 		// Placements are in the order in which they are to be made.
 		Placements []veneerPlacement `json:"placements"`
 		// Claims are in the order in which they were opened.
 		Claims []veneerClaim `json:"claims"`
-		Error  string        `json:"error"`
 	}
 	veneerPlacement struct {
 		Pod         string `json:"pod"`
@@ -81,51 +57,6 @@ type (
 	}
 )
 
-// Veneer runs as long as the suite does.
-var veneer struct {
-	sync.Mutex
-	in  *json.Encoder
-	out *bufio.Reader
-}
-
-func askVeneer(question veneerQuestion) veneerAnswer {
-	veneer.Lock()
-	defer veneer.Unlock()
-	if veneer.in == nil {
-		command := exec.Command(os.Getenv("VENEER_AGREEMENT"), "suites")
-		command.Stderr = os.Stderr
-		in, err := command.StdinPipe()
-		fault(err)
-		out, err := command.StdoutPipe()
-		fault(err)
-		fault(command.Start())
-		veneer.in, veneer.out = json.NewEncoder(in), bufio.NewReader(out)
-	}
-	text, err := json.Marshal(question)
-	fault(err)
-	renamed := strings.ReplaceAll(string(text), cloudprovider.ReservationIDLabel, veneerReservationID)
-	fault(veneer.in.Encode(json.RawMessage(renamed)))
-	line, err := veneer.out.ReadBytes('\n')
-	fault(err)
-	answer := veneerAnswer{}
-	fault(json.Unmarshal(line, &answer))
-	if answer.Error != "" {
-		differ("%s", answer.Error)
-	}
-	return answer
-}
-
-func fault(err error) {
-	if err != nil {
-		panic(fmt.Sprintf("asking Veneer: %v", err))
-	}
-}
-
-// differ fails the spec that is running.
-func differ(format string, values ...any) {
-	panic("Veneer differs: " + fmt.Sprintf(format, values...))
-}
-
 // Solve has Veneer decide about the pods.
 func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, error) {
 	for _, pod := range pods {
@@ -135,10 +66,8 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 			return s.karpenterSolve(ctx, pods)
 		}
 	}
-	if ginkgo.CurrentSpecReport().LeafNodeType != types.NodeTypeInvalid {
-		ginkgo.AddReportEntry("veneer was asked", ginkgo.ReportEntryVisibilityNever)
-	}
-	answer := askVeneer(s.veneerQuestion(ctx, pods))
+	answer := veneerAnswer{}
+	veneer.Ask(s.veneerQuestion(ctx, pods), &answer)
 	byUID := map[k8stypes.UID]*corev1.Pod{}
 	for _, pod := range pods {
 		byUID[pod.UID] = pod
@@ -147,7 +76,7 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 	for _, placement := range answer.Placements {
 		pod, found := byUID[k8stypes.UID(placement.Pod)]
 		if !found {
-			differ("pod %s was not to be placed", placement.Pod)
+			veneer.Differ("pod %s was not to be placed", placement.Pod)
 		}
 		delete(byUID, pod.UID)
 		s.replay(ctx, pod.DeepCopy(), placement, answer, claims)
@@ -159,7 +88,7 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 		}
 		err := s.trySchedule(ctx, pod.DeepCopy())
 		if err == nil {
-			differ("no place for pod %s/%s, which Karpenter places", pod.Namespace, pod.Name)
+			veneer.Differ("no place for pod %s/%s, which Karpenter places", pod.Namespace, pod.Name)
 		}
 		if errors.Is(err, context.DeadlineExceeded) {
 			break
@@ -181,10 +110,10 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 func (s *Scheduler) replay(ctx context.Context, pod *corev1.Pod, placement veneerPlacement, answer veneerAnswer, claims []*NodeClaim) {
 	for range placement.Relaxations {
 		if !s.preferences.Relax(ctx, pod) {
-			differ("pod %s has fewer than %d preferences to drop", pod.Name, placement.Relaxations)
+			veneer.Differ("pod %s has fewer than %d preferences to drop", pod.Name, placement.Relaxations)
 		}
 		if err := s.topology.Update(ctx, pod); err != nil {
-			differ("pod %s: %v", pod.Name, err)
+			veneer.Differ("pod %s: %v", pod.Name, err)
 		}
 		s.updateCachedPodData(ctx, pod)
 	}
@@ -214,14 +143,14 @@ func (s *Scheduler) replay(ctx context.Context, pod *corev1.Pod, placement venee
 		}
 	}
 	if err != nil {
-		differ("pod %s does not go to %+v: %v", pod.Name, placement, err)
+		veneer.Differ("pod %s does not go to %+v: %v", pod.Name, placement, err)
 	}
 }
 
 // compareTypes sees that both have kept the same instance types.
 func compareTypes(claim *NodeClaim, ours veneerClaim) {
 	if claim == nil {
-		differ("a claim of NodePool %s without pods", ours.NodePool)
+		veneer.Differ("a claim of NodePool %s without pods", ours.NodePool)
 	}
 	theirs := []string{}
 	for _, it := range claim.InstanceTypeOptions {
@@ -230,13 +159,13 @@ func compareTypes(claim *NodeClaim, ours veneerClaim) {
 	slices.Sort(theirs)
 	slices.Sort(ours.InstanceTypes)
 	if !slices.Equal(theirs, ours.InstanceTypes) {
-		differ("instance types of a claim: Karpenter keeps %v, Veneer %v", theirs, ours.InstanceTypes)
+		veneer.Differ("instance types of a claim: Karpenter keeps %v, Veneer %v", theirs, ours.InstanceTypes)
 	}
 }
 
 // veneerQuestion is everything that the scheduler knows.
 func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) veneerQuestion {
-	question := veneerQuestion{WellKnown: sorted(v1.WellKnownLabels.UnsortedList()), Objects: []map[string]any{}, Closed: []string{}}
+	question := veneerQuestion{Ask: "scheduling", WellKnown: sorted(v1.WellKnownLabels.UnsortedList()), Objects: []map[string]any{}, Closed: []string{}}
 	question.Options = veneerOptions{MinValues: "Strict", Preferences: "Respect", Reserved: "Strict"}
 	if s.minValuesPolicy == karpopts.MinValuesPolicyBestEffort {
 		question.Options.MinValues = "BestEffort"
@@ -250,7 +179,12 @@ func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) vene
 	if !karpopts.FromContext(ctx).FeatureGates.ReservedCapacity {
 		question.Options.Reserved = "Off"
 	}
-	question.Types = s.veneerTypes()
+	// A NodePool without types of its own has none.
+	types := maps.Clone(s.instanceTypes)
+	for pool := range s.remainingResources {
+		types[pool] = s.instanceTypes[pool]
+	}
+	question.Types, _ = veneer.Types(sorted(slices.Collect(maps.Keys(types))), types)
 	for _, pool := range listed[v1.NodePool](ctx, s, &v1.NodePoolList{}, func(list *v1.NodePoolList) []v1.NodePool { return list.Items }) {
 		if _, ok := s.remainingResources[pool.Name]; ok {
 			question.add("NodePool", pool)
@@ -268,7 +202,8 @@ func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) vene
 		question.add("Pod", waiting)
 	}
 	for _, pod := range listed[corev1.Pod](ctx, s, &corev1.PodList{}, func(list *corev1.PodList) []corev1.Pod { return list.Items }) {
-		if pod.Spec.NodeName != "" && !placed[pod.UID] {
+		// The pods of a DaemonSet say what it asks for, wherever they are.
+		if (pod.Spec.NodeName != "" || podutils.IsOwnedByDaemonSet(&pod)) && !placed[pod.UID] {
 			question.add("Pod", pod)
 		}
 	}
@@ -320,61 +255,8 @@ func (s *Scheduler) addMachines(ctx context.Context, question *veneerQuestion) {
 	}
 }
 
-// veneerTypes are the types of all NodePools. Where those differ, a type says which NodePool has it.
-func (s *Scheduler) veneerTypes() []veneerType {
-	pools := sorted(slices.Collect(maps.Keys(s.instanceTypes)))
-	same := true
-	for _, pool := range pools {
-		same = same && slices.Equal(s.instanceTypes[pool], s.instanceTypes[pools[0]])
-	}
-	// A NodePool without types of its own has none.
-	same = same && len(pools) == len(s.remainingResources)
-	result := []veneerType{}
-	for _, pool := range pools {
-		for _, it := range s.instanceTypes[pool] {
-			described := veneerType{
-				Name:         it.Name,
-				Requirements: expressions(it.Requirements),
-				Offerings:    []veneerOffering{},
-				Capacity:     it.Capacity,
-				Overhead:     it.Overhead.Total(),
-			}
-			if !same {
-				described.Requirements = append(described.Requirements, v1.NodeSelectorRequirementWithMinValues{
-					Key: v1.NodePoolLabelKey, Operator: corev1.NodeSelectorOpIn, Values: []string{pool}})
-			}
-			for _, offering := range it.Offerings {
-				described.Offerings = append(described.Offerings, veneerOffering{
-					Requirements:        expressions(offering.Requirements),
-					Price:               offering.Price,
-					Available:           offering.Available,
-					ReservationCapacity: offering.ReservationCapacity,
-				})
-			}
-			result = append(result, described)
-		}
-		if same {
-			break
-		}
-	}
-	return result
-}
-
-func expressions(requirements scheduling.Requirements) []v1.NodeSelectorRequirementWithMinValues {
-	result := []v1.NodeSelectorRequirementWithMinValues{}
-	for _, key := range sorted(slices.Collect(maps.Keys(requirements))) {
-		result = append(result, requirements[key].NodeSelectorRequirement())
-	}
-	return result
-}
-
 func (q *veneerQuestion) add(kind string, object any) {
-	text, err := json.Marshal(object)
-	fault(err)
-	described := map[string]any{}
-	fault(json.Unmarshal(text, &described))
-	described["kind"] = kind
-	q.Objects = append(q.Objects, described)
+	q.Objects = append(q.Objects, veneer.Described(kind, object))
 }
 
 // listed is every object of a kind; a client without the kind has none.

@@ -229,7 +229,7 @@ fn take<T: DeserializeOwned + Named>(
 
 /// Reads one object; what is wrong with it becomes a finding.
 pub(super) fn parse<T: DeserializeOwned>(
-    value: Value,
+    mut value: Value,
     kind: &str,
     origin: &Origin,
     findings: &mut Vec<Finding>,
@@ -239,6 +239,7 @@ pub(super) fn parse<T: DeserializeOwned>(
         .and_then(Value::as_str)
         .unwrap_or_default();
     let object = format!("{kind} {name}");
+    drop_nulls(&mut value);
     match serde_path_to_error::deserialize(value) {
         Ok(read) => Some(read),
         Err(error) => {
@@ -248,6 +249,18 @@ pub(super) fn parse<T: DeserializeOwned>(
             findings.push(origin.finding(Rule::MalformedObject, &object, field, message, ""));
             None
         }
+    }
+}
+
+/// Leaves out fields without a value (`labels:`), as the API server does.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::report::{Cheapest, Report};
+use crate::output::csv_line as line;
 
 pub(super) fn write(out: &mut impl Write, report: &Report) -> io::Result<()> {
     if let Some(offerings) = &report.offerings {
@@ -91,17 +92,4 @@ fn amounts(list: &std::collections::BTreeMap<String, String>) -> String {
         .map(|(resource, amount)| format!("{resource}={amount}"))
         .collect();
     parts.join(";")
-}
-
-fn line(out: &mut impl Write, fields: &[&str]) -> io::Result<()> {
-    let quoted: Vec<String> = fields.iter().map(|field| quote(field)).collect();
-    writeln!(out, "{}", quoted.join(","))
-}
-
-fn quote(field: &str) -> String {
-    if field.contains([',', '"', '\n', '\r']) {
-        format!("\"{}\"", field.replace('"', "\"\""))
-    } else {
-        field.to_owned()
-    }
 }

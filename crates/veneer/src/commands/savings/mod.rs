@@ -1,15 +1,20 @@
 //! `veneer savings`: what commitments save and waste, and what is still on demand, from a bill of AWS.
 
-use std::io::{self, Write};
+mod csv;
+mod html;
+mod markdown;
+mod table;
+
+use std::io::Write;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use veneer_reports::{CommitmentTotals, Report, seconds_of_time};
+use veneer_reports::{CommitmentTotals, Report, UsageTotals, seconds_of_time};
 
 use super::reconcile::reports::ReportArgs;
-use crate::output::{self, Align, Columns, paragraph};
+use crate::output;
 
 /// Shows what each commitment saves and wastes, which end soon, and what is still on demand
 ///
@@ -19,7 +24,8 @@ use crate::output::{self, Align, Columns, paragraph};
 #[command(after_help = "Examples:
   veneer savings --cur october.csv.gz
   veneer savings --cur exports/ --ending-within 60 -o json
-  veneer savings --cur october.csv --fail-on-waste 10
+  veneer savings --cur october.csv --fail-on-waste 10%
+  veneer savings --cur october.csv -o html > october.html
 
 Exit codes: 0 fine, 1 more waste than --fail-on-waste allows, 2 bad usage or input.")]
 pub(crate) struct SavingsArgs {
@@ -31,10 +37,10 @@ pub(crate) struct SavingsArgs {
     ending_within: u32,
 
     /// Ends with exit code 1 if more than so many percent of what commitments cost is unused
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", value_parser = percentage)]
     fail_on_waste: Option<f64>,
 
-    /// Output format
+    /// Output format: csv is for spreadsheets, html is one file with charts that needs no network
     #[arg(short, long, value_enum, default_value = "table")]
     output: Format,
 }
@@ -43,6 +49,24 @@ pub(crate) struct SavingsArgs {
 enum Format {
     Table,
     Json,
+    Csv,
+    Markdown,
+    Html,
+}
+
+/// `10` and `10%` alike.
+fn percentage(text: &str) -> Result<f64> {
+    let number: f64 = text
+        .strip_suffix('%')
+        .unwrap_or(text)
+        .trim()
+        .parse()
+        .map_err(|_| anyhow!("expected a percentage such as 10 or 10%"))?;
+    ensure!(
+        (0.0..=100.0).contains(&number),
+        "expected a percentage from 0 to 100"
+    );
+    Ok(number)
 }
 
 /// What became of a commitment.
@@ -70,6 +94,32 @@ struct Uncovered {
     coverage_percent: f64,
 }
 
+/// What an account or a day costs, unused commitments aside.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Spend {
+    name: String,
+    on_demand: f64,
+    /// Its share of what commitments cost.
+    covered: f64,
+    spot: f64,
+    effective: f64,
+    coverage_percent: f64,
+}
+
+impl Spend {
+    fn of(totals: &UsageTotals) -> Self {
+        Self {
+            name: totals.name.clone(),
+            on_demand: totals.on_demand.billed,
+            covered: totals.covered.billed,
+            spot: totals.spot,
+            effective: totals.effective.billed,
+            coverage_percent: totals.coverage_percent.billed,
+        }
+    }
+}
+
 /// What a bill says of commitments.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -81,7 +131,13 @@ struct Savings {
     /// Usage at list prices, spot aside.
     list: f64,
     on_demand: f64,
+    /// The share of usage at list prices that commitments cover, in percent.
+    coverage_percent: f64,
+    spot: f64,
+    /// What commitments cost, used or not.
     commitments: f64,
+    /// On demand, spot and commitments.
+    paid: f64,
     unused: f64,
     unused_percent: f64,
     /// The list price of covered usage minus what commitments cost.
@@ -91,6 +147,8 @@ struct Savings {
     saved_per_month: f64,
     by_commitment: Vec<Commitment>,
     uncovered: Vec<Uncovered>,
+    by_account: Vec<Spend>,
+    by_day: Vec<Spend>,
     /// Whether the bill is as the rules say; `veneer reconcile` tells more.
     bill_is_right: bool,
 }
@@ -100,8 +158,11 @@ pub(crate) fn run(args: &SavingsArgs) -> Result<ExitCode> {
     let savings = savings(&report, args.ending_within);
     let mut out = output::stdout();
     match args.output {
-        Format::Table => table(&mut out, &savings)?,
+        Format::Table => table::write(&mut out, &savings)?,
         Format::Json => output::json(&mut out, &savings)?,
+        Format::Csv => csv::write(&mut out, &savings)?,
+        Format::Markdown => markdown::write(&mut out, &savings)?,
+        Format::Html => html::write(&mut out, &savings)?,
     }
     out.flush()?;
     let is_wasteful = args
@@ -170,6 +231,9 @@ fn savings(report: &Report, ending_within: u32) -> Savings {
         currency: report.currency.clone(),
         list: report.total.covered_list.billed + report.total.on_demand.billed,
         on_demand: report.total.on_demand.billed,
+        coverage_percent: report.total.coverage_percent.billed,
+        spot: report.total.spot,
+        paid: report.total.on_demand.billed + report.total.spot + commitments,
         commitments,
         unused: report.unused.billed,
         unused_percent: percent(report.unused.billed, commitments),
@@ -178,80 +242,8 @@ fn savings(report: &Report, ending_within: u32) -> Savings {
         saved_per_month: saved / hours * 730.0,
         by_commitment,
         uncovered,
+        by_account: report.accounts.iter().map(Spend::of).collect(),
+        by_day: report.days.iter().map(Spend::of).collect(),
         bill_is_right: report.is_right(),
     }
-}
-
-fn table(out: &mut impl Write, savings: &Savings) -> io::Result<()> {
-    paragraph(
-        out,
-        &format!(
-            "{} to {}: commitments cost ${:.2} and paid for ${:.2} at list prices; saved ${:.2} (about ${:.2} a month).",
-            savings.from.as_deref().unwrap_or("?"),
-            savings.to.as_deref().unwrap_or("?"),
-            savings.commitments,
-            savings.list - savings.on_demand,
-            savings.saved,
-            savings.saved_per_month,
-        ),
-    )?;
-    paragraph(
-        out,
-        &format!(
-            "Unused: ${:.2} ({:.2}% of what commitments cost). Still on demand: ${:.2}.",
-            savings.unused, savings.unused_percent, savings.on_demand
-        ),
-    )?;
-    if !savings.by_commitment.is_empty() {
-        writeln!(out)?;
-        let mut columns = Columns::new()
-            .column("COMMITMENT", Align::Left)
-            .column("WHAT", Align::Left)
-            .column("COST", Align::Right)
-            .column("USED", Align::Right)
-            .column("UNUSED", Align::Right)
-            .column("USED %", Align::Right)
-            .column("ENDS", Align::Left);
-        for one in &savings.by_commitment {
-            let end = one.end.as_deref().and_then(|end| end.get(..10)).unwrap_or("?");
-            columns.row(vec![
-                one.id.clone(),
-                one.what.clone(),
-                format!("{:.2}", one.cost),
-                format!("{:.2}", one.used),
-                format!("{:.2}", one.unused),
-                format!("{:.1}", one.used_percent),
-                match one.ends_soon {
-                    true => format!("{end}, soon"),
-                    false => end.to_owned(),
-                },
-            ]);
-        }
-        columns.write(out)?;
-    }
-    if !savings.uncovered.is_empty() {
-        writeln!(out)?;
-        let mut columns = Columns::new()
-            .fixed("ON DEMAND")
-            .column("COST", Align::Right)
-            .column("PER HOUR", Align::Right)
-            .column("COVERAGE", Align::Right);
-        for one in &savings.uncovered {
-            columns.row(vec![
-                one.family.clone(),
-                format!("{:.2}", one.on_demand),
-                format!("{:.4}", one.per_hour),
-                format!("{:.1}%", one.coverage_percent),
-            ]);
-        }
-        columns.write(out)?;
-    }
-    if !savings.bill_is_right {
-        writeln!(out)?;
-        paragraph(
-            out,
-            "The bill is not as the rules say: `veneer reconcile` with the same reports tells where.",
-        )?;
-    }
-    Ok(())
 }

@@ -1,7 +1,9 @@
 //! Answers for Karpenter's own test suites (`oracle/suites`): one question per line, one answer per line.
 //!
-//! A question is what Karpenter's scheduler knows when its `Solve` is called; the answer is every placement in its order,
+//! A question about scheduling is what Karpenter's scheduler knows when its `Solve` is called; the answer is every placement in its order,
 //! with how often the pod was relaxed before, and which instance types are left for each claim.
+
+mod overlays;
 
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
@@ -21,6 +23,21 @@ use veneer_engine::resources::ResourceList;
 use veneer_engine::vocabulary::Vocabulary;
 
 use crate::schedule::{Scenario, objects};
+
+#[derive(Deserialize)]
+#[serde(tag = "ask", rename_all = "camelCase")]
+enum Asked {
+    Scheduling(Question),
+    Overlays(overlays::Question),
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Answered {
+    Scheduling(Answer),
+    Overlays(overlays::Answer),
+    Failed { error: String },
+}
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -70,8 +87,6 @@ struct Expression {
 struct Answer {
     placements: Vec<Placed>,
     claims: Vec<Claim>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -95,9 +110,8 @@ struct Claim {
 /// Answers questions until there are no more.
 pub fn serve(questions: impl BufRead, mut answers: impl Write) -> Result<()> {
     for line in questions.lines() {
-        let answer = answer(&line?).unwrap_or_else(|error| Answer {
-            error: Some(format!("{error:#}")),
-            ..Answer::default()
+        let answer = answer_line(&line?).unwrap_or_else(|error| Answered::Failed {
+            error: format!("{error:#}"),
         });
         serde_json::to_writer(&mut answers, &answer)?;
         answers.write_all(b"\n")?;
@@ -106,9 +120,17 @@ pub fn serve(questions: impl BufRead, mut answers: impl Write) -> Result<()> {
     Ok(())
 }
 
-fn answer(line: &str) -> Result<Answer> {
-    let question: Question = serde_json::from_str(line).context("reading the question")?;
-    let catalogue = Arc::new(catalogue(&question)?);
+fn answer_line(line: &str) -> Result<Answered> {
+    Ok(
+        match serde_json::from_str(line).context("reading the question")? {
+            Asked::Scheduling(question) => Answered::Scheduling(answer(question)?),
+            Asked::Overlays(question) => Answered::Overlays(overlays::answer(question)?),
+        },
+    )
+}
+
+fn answer(question: Question) -> Result<Answer> {
+    let catalogue = Arc::new(catalogue(&question.types, &question.well_known)?);
     let scenario = Scenario {
         objects: question.objects,
         types: None,
@@ -181,14 +203,14 @@ fn uid(objects: &Objects, pod: usize) -> Result<String> {
         .context("a pod without a uid")
 }
 
-fn catalogue(question: &Question) -> Result<Catalogue> {
+fn catalogue(described: &[Type], well_known: &[String]) -> Result<Catalogue> {
     let mut rules = LabelRules::core();
-    for key in &question.well_known {
+    for key in well_known {
         rules.add_well_known(key);
     }
     let mut vocabulary = Vocabulary::new();
     let mut types = Vec::new();
-    for it in &question.types {
+    for it in described {
         let mut offerings = Vec::new();
         for offering in &it.offerings {
             offerings.push(Offering {
