@@ -190,7 +190,11 @@ func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) vene
 			question.add("NodePool", pool)
 		}
 	}
-	s.addMachines(ctx, &question)
+	// Pods that are moved do not go to nodes within their consolidateAfter.
+	areMoved := !slices.ContainsFunc(pods, func(pod *corev1.Pod) bool {
+		return podutils.IsPending(pod) || s.deletingNodeNames.Has(pod.Spec.NodeName)
+	})
+	s.addMachines(ctx, &question, areMoved)
 	placed := map[k8stypes.UID]bool{}
 	for _, pod := range pods {
 		placed[pod.UID] = true
@@ -230,11 +234,14 @@ func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) vene
 
 // addMachines adds the nodes that take pods as the scheduler knows them, and the others as the API server does: their pods
 // count, and nothing goes there.
-func (s *Scheduler) addMachines(ctx context.Context, question *veneerQuestion) {
+func (s *Scheduler) addMachines(ctx context.Context, question *veneerQuestion, areMoved bool) {
 	nodes, claims := map[string]bool{}, map[string]bool{}
 	for _, existing := range s.existingNodes {
 		if existing.Node != nil {
 			nodes[existing.Node.Name] = true
+			if areMoved && existing.isUnderConsolidateAfter {
+				question.Closed = append(question.Closed, existing.Node.Name)
+			}
 			node := existing.Node.DeepCopy()
 			node.DeletionTimestamp = nil
 			question.add("Node", node)
