@@ -68,22 +68,22 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 	}
 	answer := veneerAnswer{}
 	veneer.Ask(s.veneerQuestion(ctx, pods), &answer)
-	byUID := map[k8stypes.UID]*corev1.Pod{}
-	for _, pod := range pods {
-		byUID[pod.UID] = pod
+	byID := map[k8stypes.UID]*corev1.Pod{}
+	for at, pod := range pods {
+		byID[podID(at, pod)] = pod
 	}
 	claims := make([]*NodeClaim, len(answer.Claims))
 	for _, placement := range answer.Placements {
-		pod, found := byUID[k8stypes.UID(placement.Pod)]
+		pod, found := byID[k8stypes.UID(placement.Pod)]
 		if !found {
 			veneer.Differ("pod %s was not to be placed", placement.Pod)
 		}
-		delete(byUID, pod.UID)
+		delete(byID, k8stypes.UID(placement.Pod))
 		s.replay(ctx, pod.DeepCopy(), placement, answer, claims)
 	}
 	failures := map[*corev1.Pod]error{}
-	for _, pod := range pods {
-		if _, left := byUID[pod.UID]; !left {
+	for at, pod := range pods {
+		if _, left := byID[podID(at, pod)]; !left {
 			continue
 		}
 		err := s.trySchedule(ctx, pod.DeepCopy())
@@ -104,6 +104,14 @@ func (s *Scheduler) Solve(ctx context.Context, pods []*corev1.Pod) (Results, err
 	// The order in which Karpenter would have left them.
 	sort.Slice(s.newNodeClaims, func(a, b int) bool { return len(s.newNodeClaims[a].Pods) < len(s.newNodeClaims[b].Pods) })
 	return Results{NewNodeClaims: s.newNodeClaims, ExistingNodes: s.existingNodes, PodErrors: failures}, ctx.Err()
+}
+
+// podID names a pod to Veneer; some specs make pods without a UID.
+func podID(at int, pod *corev1.Pod) k8stypes.UID {
+	if pod.UID == "" {
+		return k8stypes.UID(fmt.Sprintf("pod-%d", at))
+	}
+	return pod.UID
 }
 
 // replay makes one placement with Karpenter's own functions, which see the chosen target only.
@@ -196,9 +204,10 @@ func (s *Scheduler) veneerQuestion(ctx context.Context, pods []*corev1.Pod) vene
 	})
 	s.addMachines(ctx, &question, areMoved)
 	placed := map[k8stypes.UID]bool{}
-	for _, pod := range pods {
+	for at, pod := range pods {
 		placed[pod.UID] = true
 		waiting := pod.DeepCopy()
+		waiting.UID = podID(at, pod)
 		waiting.Spec.NodeName = ""
 		waiting.Spec.SchedulingGates = nil
 		waiting.Status.NominatedNodeName = ""

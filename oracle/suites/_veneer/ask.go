@@ -163,7 +163,11 @@ func dropNulls(value any) {
 	switch value := value.(type) {
 	case map[string]any:
 		for key, field := range value {
-			if field == nil {
+			switch {
+			case field == nil && key == "lastTransitionTime":
+				// Conditions that never were at the API server.
+				value[key] = "1970-01-01T00:00:00Z"
+			case field == nil:
 				delete(value, key)
 			}
 			dropNulls(field)
